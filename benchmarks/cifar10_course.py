@@ -149,10 +149,11 @@ def beside_peers(details: dict[str, Any]) -> list[str]:
         return [f"No peer is installed; without augmentation we train on {ours:,.0f} images/s."]
     best = max(rates, key=lambda name: rates[name])
     turns = harness.in_turn(found["windows"], found["seconds_per_window"])
+    times = f"{images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s"
     return [
         f"The rates of the same network without augmentation: {turns} We train on {ours:,.0f} images/s, "
         f"{ours / rates[best]:.2f} times the {rates[best]:,.0f} of the fastest peer, {best}. "
-        f"{round(epochs, 1):g} epochs take {images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s "
+        f"{round(epochs, 1):g} epochs take {times} "
         "at the peer's, whose accuracy was not measured."
     ]
 

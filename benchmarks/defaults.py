@@ -135,8 +135,9 @@ def table(details: dict[str, Any]) -> Table:
                 continue
             met = "" if key == "seconds" else f"; at most {AT_MOST:g} are asked: "
             met += "" if key == "seconds" else "reached" if mine <= AT_MOST * theirs else MISSED
+            replicas = f"{ours['replicas']} replica{'s' if ours['replicas'] > 1 else ''}"
             remarks.append(
-                f"{ours['replicas']} replicas: the defaults take {mine / theirs:.2f} times the {key} of the "
+                f"{replicas}: the defaults take {mine / theirs:.2f} times the {key} of the "
                 f"tuned options{met}."
             )
     return Table(["replicas", "options", "seconds (range)", "epochs (range)"], rows, remarks)

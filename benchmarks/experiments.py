@@ -172,6 +172,14 @@ EXPERIMENTS = (
         cpu_only="its run is one of the CPU",
     ),
     Experiment(
+        "zoo",
+        "Accuracy of the models with their default options",
+        "test accuracy of models whose data set needs no download, at the end of `tensorbow train`: two "
+        "replicas, on digits, text or words.",
+        alone=True,
+        cpu_only="the defaults were chosen on CPUs",
+    ),
+    Experiment(
         "fig_5_6_to_5_9",
         "Throughput against replicas",
         "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "
@@ -333,7 +341,7 @@ EXPERIMENTS = (
         "Workers over MPI beside one process",
         "rate of LeNet (b=16, sma) with two workers of one replica each over one process with two, in turn, "
         "by memory that they share, by pieces that MPI sends and by its sums of whole vectors, and the time "
-        "of an exchange of 4 MiB over that of `MPI_Allreduce` alone.",
+        "of an exchange of 4 MiB over that of `MPI_Allreduce` alone, in quick and slow turns of that.",
         alone=True,
         cpu_only="its workers share the cores",
     ),
@@ -376,8 +384,8 @@ EXPERIMENTS = (
     Experiment(
         "resnet_against_torch",
         "The loss curve of ResNet-32 beside PyTorch's",
-        "largest and mean distance of the smoothed loss from the mean of four PyTorch runs on CIFAR-10, from "
-        "the same initial values and batches, beside the distance of these runs from one another.",
+        "largest and mean distance of the smoothed loss of four runs from the mean of four PyTorch runs on "
+        "CIFAR-10, from the same initial values and batches, beside the distance of these from one another.",
         alone=True,
     ),
     Experiment(

@@ -13,6 +13,10 @@ members, and rates are summed. JAX runs 64 steps per call by `lax.scan` (jitted,
 by one, eager and compiled; each trains members one after the other, and several as one by `vmap`: it tries
 all, 16 and 4 at once in every process, and takes the fastest (`chosen` in the JSON). All windows alternate;
 figures are medians.
+
+The row of the products alone is the most that direct multiplication in float32 allows: the multiply-adds of a
+step at the peak of every core, the fastest of many runs of a loop of multiply-adds in registers. It needs
+llvmlite.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from harness import (
     positive_int,
     save,
 )
-from member_sweep_peers import BATCH_SIZE, MemberSetting
+from member_sweep_peers import BATCH_SIZE, CLASSES, FEATURES, HIDDEN, MemberSetting
 from peers import SCANNED_STEPS, open_peers
 from results_page import MISSED, Table
 
@@ -43,6 +47,10 @@ if TYPE_CHECKING:
 NAME = "member_sweep"
 TARGET = 5.0  # times the best peer
 REPLICATOR, ENGINE = (f"TensorBow {by}, {SCANNED_STEPS} steps a call" for by in ("Replicator", "engine"))
+PRODUCTS = "products alone, every core at its peak"
+# The input gradient of the first layer is not needed.
+OPERATIONS = 2 * BATCH_SIZE * (2 * FEATURES * HIDDEN + 3 * HIDDEN * CLASSES)  # of the products of a step
+PEAK_RUNS = 10_000  # of 0.1 ms
 TORCH_STEPS = {"sequential": 16, "vmap": 2}  # of members before the turn of the next ones
 
 
@@ -64,6 +72,16 @@ def settings(processors: int, small: bool) -> list[MemberSetting]:
             MemberSetting("jax", v, p, t, SCANNED_STEPS) for v in ("sequential", "vmap") for p, t in spread
         ]
     return found
+
+
+def peak_of_a_core() -> float | None:
+    """Float32 operations per second that a core does at most; None without llvmlite."""
+    if find_spec("llvmlite") is None:
+        return None
+    from native_kernels import host_target, peak
+
+    loop = peak(host_target())
+    return max(loop.rate() for _ in range(PEAK_RUNS))
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -88,6 +106,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "member_steps_per_second": {name: rate.as_json() for name, rate in measured.items()},
         "best_peers": best_peers(measured),
         "chosen": {name: peer.chosen for name, peer in peers.items()},
+        "peak_of_a_core": peak_of_a_core(),
         "left_out": missing,
     }
 
@@ -102,20 +121,36 @@ def best_peers(measured: dict[str, Measured]) -> dict[str, str]:
     }
 
 
+def rate_of_products(peak: float | None) -> float | None:
+    """Steps of members per second if every core did nothing but a step's products, at this peak."""
+    return None if peak is None else float(f"{cores() * peak / OPERATIONS:.5g}")
+
+
 def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
     """Table of all contestants, the fastest first."""
     rates = {name: rate["median"] for name, rate in details["member_steps_per_second"].items()}
     best = details["best_peers"].get("of all")
+    if most := rate_of_products(details["peak_of_a_core"]):
+        rates[PRODUCTS] = most
     rows = []
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
         ours = name.startswith("TensorBow")
-        ratio = round(rate / rates[best], 2) if ours and best else None
-        reached = None if ratio is None else "yes" if ratio >= TARGET else MISSED
+        ratio = round(rate / rates[best], 2) if best and (ours or name == PRODUCTS) else None
+        reached = None if ratio is None or not ours else "yes" if ratio >= TARGET else MISSED
         rows.append([name, rate, 1e6 * cores() / rate, ratio, reached])
     remarks = [in_turn(options.windows, options.seconds)]
     for kind, peer in details["best_peers"].items():
         ratios = (f"{rates[ours] / rates[peer]:.2f} ({ours})" for ours in (ENGINE, REPLICATOR))
         remarks.append(f"Times the best peer {kind}, {peer}: {', '.join(ratios)}.")
+    if most and best:
+        ratio, least = most / rates[best], 1e6 * cores() / most
+        gflops = details["peak_of_a_core"] / 1e9
+        verdict = "." if ratio >= TARGET else f": {TARGET:g} times is out of reach."
+        remarks.append(
+            f"A step has products of {OPERATIONS / 1e6:.2f} MFLOP. At a core's peak, {gflops:.0f} GFLOP/s, "
+            f"they take {least:.1f} us, so no program with direct products is more than {ratio:.2f} times as "
+            f"fast as the best peer{verdict}"
+        )
     remarks += [f"Without {name}: {why}" for name, why in details["left_out"].items()]
     columns = [
         "contestant",
@@ -129,15 +164,20 @@ def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each contestant, the fastest at the top."""
-    from drawing import draw_contestants, finish_figure
+    from drawing import GREY, draw_contestants, finish_figure
 
     axes = figure.add_subplot()
     rates = result["details"]["member_steps_per_second"]
     draw_contestants(axes, rates, lambda name: name.partition(" ")[2])
+    note = "medians; thin lines: from the slowest to the fastest window"
+    most = rate_of_products(result["details"]["peak_of_a_core"])
+    if most is not None:
+        axes.axvline(most, color=GREY, linestyle="--")
+        axes.set_xlim(right=1.05 * most)
+        note += f"; dashed: {PRODUCTS}"
     axes.set_xlabel("steps of members per second")
     members, cores = result["details"]["settings"]["members"], result["machine"]["cores"]
     title = f"{members} networks of 784-128-10 units, b={result['details']['batch_size']}, {cores} cores"
-    note = "medians; thin lines: from the slowest to the fastest window"
     finish_figure(figure, title, 1.6 + 0.22 * len(rates), note)
 
 

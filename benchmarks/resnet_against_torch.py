@@ -5,11 +5,11 @@
 
 PyTorch trains the same model from the same initial values on the same batches (order, crops and mirrored
 pictures), with a few lines of synchronous model averaging written here. The two differ in the order of their
-float32 sums, and training magnifies this difference until only the trend of the curves agrees. Therefore
-PyTorch is also compared with itself: three more runs, each from initial values changed by one part in a
-million. The curves, smoothed over 50 rounds, agree within noise when ours is no further from the mean of
-PyTorch's four than the furthest of these is from the mean of the other three, at the worst round and on
-average. The losses of the first rounds must agree one by one, within a tolerance that grows by the round.
+float32 sums, and training magnifies this difference until only the trend of the curves agrees. Therefore each
+trains four times, after the first from initial values changed by one part in a million. The curves, smoothed
+over 50 rounds, agree within noise when the mean of our runs is no further from the mean of PyTorch's than the
+furthest of PyTorch's runs is from the mean of its other three, at the worst round and on average. The losses
+of the first rounds of the first runs must agree one by one, within a tolerance that grows by the round.
 
 Needs torch; matplotlib for the picture.
 """
@@ -40,14 +40,25 @@ if TYPE_CHECKING:
 
 NAME = "resnet_against_torch"
 WINDOW = 50  # rounds that a curve is smoothed over
-RUNS, MOVED = 4, 1e-6  # of PyTorch, and the relative change of the initial values of all but the first
+RUNS, MOVED = 4, 1e-6  # of each, and the relative change of the initial values of all but the first
 FIRST_TOLERANCE = (1e-4, 1e-2, 0.1)  # of the losses of the first rounds
 SETTINGS = ("model", "batch_size", "seed")  # stored with the curves
 MOMENTUM, BATCH_NORM_EPSILON = 0.9, 1e-5
 
 
-def ours(data: ImageDataset, options: argparse.Namespace) -> tuple[Any, dict[str, Any], float]:
-    """Losses [rounds, replicas] of TensorBow, the initial values by name, and seconds."""
+Values = dict[str, Any]  # of variables by name
+
+
+def moved(initial: Values, run: int) -> Values:
+    """Initial values of a run: those given, of all runs but the first moved."""
+    random, share = np.random.default_rng(run), MOVED if run else 0.0
+    return {
+        n: (v * (1 + share * random.standard_normal(v.shape))).astype(v.dtype) for n, v in initial.items()
+    }
+
+
+def ours(data: ImageDataset, options: argparse.Namespace) -> tuple[Any, Values, float]:
+    """Losses [runs, rounds, replicas] of TensorBow, the initial values of the first run, and seconds."""
     model = get_model(options.model)
     rate = model.default_learning_rate(options.replicas)
     graph = tb.Graph()
@@ -55,19 +66,22 @@ def ours(data: ImageDataset, options: argparse.Namespace) -> tuple[Any, dict[str
         tb.set_random_seed(options.seed)
         program = build_program(model, data, MOMENTUM, rate, model.defaults.weight_decay)
     initial = program.initial_values()
-    batches = tb.DatasetBatches(data, options.batch_size, options.replicas, options.seed)
-    losses = np.zeros((options.rounds, options.replicas))
+    losses = np.zeros((RUNS, options.rounds, options.replicas))
     started = time.perf_counter()
-    with tb.LearningEngine(program, options.batch_size, options.devices, options.replicas) as engine:
-        engine.initialize(initial)
+    for run in range(RUNS):
+        batches = tb.DatasetBatches(data, options.batch_size, options.replicas, options.seed)
+        with tb.LearningEngine(program, options.batch_size, options.devices, options.replicas) as engine:
+            engine.initialize(moved(initial, run))
 
-        def keep(results: RoundResults) -> None:
-            round = results.rounds.start
-            losses[round] = results.losses
-            if round % 50 == 0:
-                print(f"  tensorbow round {round}: loss {losses[round, 0]:.4f}", flush=True)
+            def keep(results: RoundResults, run: int = run) -> None:
+                round = results.rounds.start
+                losses[run, round] = results.losses
+                if round % 50 == 0:
+                    print(
+                        f"  tensorbow run {run}, round {round}: loss {losses[run, round, 0]:.4f}", flush=True
+                    )
 
-        engine.run(batches.open, 0, options.rounds, keep)
+            engine.run(batches.open, 0, options.rounds, keep)
     return losses, initial, time.perf_counter() - started
 
 
@@ -129,16 +143,11 @@ class TorchReplica:
         return float(loss.detach())
 
 
-def theirs(
-    data: ImageDataset, initial: dict[str, Any], options: argparse.Namespace, run: int
-) -> tuple[Any, float]:
+def theirs(data: ImageDataset, initial: Values, options: argparse.Namespace, run: int) -> tuple[Any, float]:
     """Losses [rounds, replicas] of PyTorch, and seconds; runs after the first start from perturbed values."""
     model = get_model(options.model)
     rate, decay = model.default_learning_rate(options.replicas), model.defaults.weight_decay
-    random, moved = np.random.default_rng(run), MOVED if run else 0.0
-    start = {
-        n: (v * (1 + moved * random.standard_normal(v.shape))).astype(v.dtype) for n, v in initial.items()
-    }
+    start = moved(initial, run)
     replicas = [TorchReplica(start, options.model) for _ in range(options.replicas)]
     central = {n: torch.tensor(start[n]) for n in replicas[0].weights}
     batches = tb.DatasetBatches(data, options.batch_size, options.replicas, options.seed)
@@ -177,22 +186,25 @@ def smoothed(curve: Any) -> Any:
 
 
 def compare(mine: Any, torchs: Any) -> dict[str, Any]:
-    """mine: [rounds, replicas]; torchs: [runs, rounds, replicas], the first from the same initial values."""
-    ours, runs = smoothed(mine.mean(1)), np.stack([smoothed(run.mean(1)) for run in torchs])
-    first = np.abs(mine - torchs[0])[: len(FIRST_TOLERANCE)].max(1)
-    distance = np.abs(ours - runs.mean(0))
-    others = [np.delete(runs, index, 0).mean(0) for index in range(len(runs))]
-    noise = np.stack([np.abs(run - rest) for run, rest in zip(runs, others, strict=True)])
+    """mine, torchs: [runs, rounds, replicas], the first runs from the same initial values."""
+    ours, theirs = (np.stack([smoothed(run.mean(1)) for run in runs]) for runs in (mine, torchs))
+    first = np.abs(mine[0] - torchs[0])[: len(FIRST_TOLERANCE)].max(1)
+    distance = np.abs(ours.mean(0) - theirs.mean(0))
+    of_runs = np.abs(ours - theirs.mean(0))
+    others = [np.delete(theirs, index, 0).mean(0) for index in range(len(theirs))]
+    noise = np.stack([np.abs(run - rest) for run, rest in zip(theirs, others, strict=True)])
     worst, mean = noise.max(1).max(), noise.mean(1).max()
     return {
         "first_rounds_difference": [float(f"{d:.3g}") for d in first],
         "first_rounds_agree": bool(np.all(first <= FIRST_TOLERANCE[: len(first)])),
         "worst_difference": round(float(distance.max()), 4),
         "mean_difference": round(float(distance.mean()), 4),
+        "worst_of_runs": round(float(of_runs.max()), 4),
+        "mean_of_runs": round(float(of_runs.mean(1).max()), 4),
         "worst_noise": round(float(worst), 4),
         "mean_noise": round(float(mean), 4),
-        "last_loss": round(float(ours[-1]), 4),
-        "torch_last_loss": [round(float(run[-1]), 4) for run in runs],
+        "last_loss": [round(float(run[-1]), 4) for run in ours],
+        "torch_last_loss": [round(float(run[-1]), 4) for run in theirs],
         "within_noise": bool(distance.max() <= worst and distance.mean() <= mean),
     }
 
@@ -203,36 +215,47 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     if "curves" not in details:
         raise NotDrawableError("its result holds no curves; --from-curves stores them")
     axes = figure.subplots()
-    theirs, mine = details["curves"]["torch"], details["curves"]["tensorbow"]
-    moved = lighter(CONTESTANTS["PyTorch"], 0.45)
-    runs = [
-        (None if number else f"PyTorch, start moved by {MOVED:g}", moved, run)
-        for number, run in enumerate(theirs[1:])
-    ]
-    runs += [("PyTorch", CONTESTANTS["PyTorch"], theirs[0]), ("TensorBow", CONTESTANTS["TensorBow"], mine)]
+    runs = []
+    for name, key in (("PyTorch", "torch"), ("TensorBow", "tensorbow")):
+        first, *others = details["curves"][key]
+        pale = lighter(CONTESTANTS[name], 0.45)
+        labels = [f"{name}, start moved by {MOVED:g}", *[None] * len(others)]
+        runs += [(label, pale, run) for label, run in zip(labels, others, strict=False)]
+        runs.append((name, CONTESTANTS[name], first))
+    seen: list[float] = []
     for label, colour, losses in runs:
-        axes.plot(losses, color=colour, alpha=0.2, linewidth=0.6)
         curve = smoothed(np.array(losses))
-        axes.plot(np.arange(len(curve)) + len(losses) - len(curve), curve, color=colour, label=label)
+        rounds = np.arange(len(curve)) + len(losses) - len(curve)
+        axes.plot(rounds, curve, color=colour, linewidth=1, label=label)
+        seen += [curve.min(), curve.max()]
     setting = f"{details['replicas']} replicas, b={details['batch_size']}"
     finish_axes(axes, "", "round", "training loss, mean of the replicas")
+    margin = 0.05 * (max(seen) - min(seen))
+    axes.set_ylim(min(seen) - margin, max(seen) + margin)
     title = f"{TITLES[details['model']]} on CIFAR-10, {setting}"
-    finish_figure(figure, title, 4.4, f"thick: means of {WINDOW} rounds")
+    finish_figure(figure, title, 4.4, f"means of {WINDOW} rounds; the losses do not begin at 0")
 
 
 def table(details: dict[str, Any]) -> Table:
     rows = [
         [whose, details[f"worst_{figure}"], details[f"mean_{figure}"]]
-        for whose, figure in (("TensorBow", "difference"), ("PyTorch's own, at most", "noise"))
+        for whose, figure in (
+            ("mean of TensorBow's runs", "difference"),
+            ("each of TensorBow's runs, at most", "of_runs"),
+            ("each of PyTorch's runs from the others, at most", "noise"),
+        )
     ]
     setting = f"{details['rounds']} rounds, {details['replicas']} replicas, b={details['batch_size']}"
     first = ", ".join(f"{difference:g}" for difference in details["first_rounds_difference"])
-    last = ", ".join(f"{loss:g}" for loss in details["torch_last_loss"])
+    last, torch_last = (
+        ", ".join(f"{loss:g}" for loss in details[key]) for key in ("last_loss", "torch_last_loss")
+    )
     within, agree = ("yes" if details[key] else MISSED for key in ("within_noise", "first_rounds_agree"))
+    runs = f"{len(details['last_loss'])} runs of TensorBow, {len(details['torch_last_loss'])} of PyTorch"
     remarks = [
-        f"{TITLES[details['model']]}, {setting}; within noise: {within}.",
+        f"{TITLES[details['model']]}, {setting}; {runs}; within noise: {within}.",
         f"Largest difference of a loss in the first rounds, one by one: {first}; within tolerance: {agree}.",
-        f"The last loss: {details['last_loss']:g}; PyTorch's: {last}.",
+        f"The last losses of the runs: {last}; PyTorch's: {torch_last}.",
     ]
     return Table(["distance of the smoothed loss", "largest", "mean"], rows, remarks)
 
@@ -257,7 +280,7 @@ def main() -> None:
         if missing := [name for name in SETTINGS if name not in saved]:
             made.error(f"--from-curves: {options.from_curves} lacks {', '.join(missing)}; write it anew")
         mine, torchs = saved["tensorbow"], saved["torch"]
-        options.rounds, options.replicas = mine.shape
+        _, options.rounds, options.replicas = mine.shape
         for name in SETTINGS:
             setattr(options, name, saved[name].item())
     else:
@@ -273,7 +296,7 @@ def main() -> None:
         **{name: round(value, 1) for name, value in seconds.items()},
         **compare(mine, torchs),
         "curves": {
-            "tensorbow": mine.mean(1).round(4).tolist(),
+            "tensorbow": [run.mean(1).round(4).tolist() for run in mine],
             "torch": [run.mean(1).round(4).tolist() for run in torchs],
         },
     }

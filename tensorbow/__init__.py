@@ -27,6 +27,7 @@ from tensorbow import (
     layers,
     linalg,
     logging,
+    lookup,
     losses,
     math,
     metrics,
@@ -87,6 +88,7 @@ from tensorbow.initializers import variance_scaling as variance_scaling_initiali
 from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.input_ops import *
 from tensorbow.kernels import configure_cpus
+from tensorbow.lookup import initialize_all_tables, tables_initializer
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
 from tensorbow.ops import edit_distance as edit_distance
@@ -215,7 +217,9 @@ from tensorbow.variable_lists import (
     initialize_all_variables,
     initialize_local_variables,
     initialize_variables,
+    is_variable_initialized,
     moving_average_variables,
+    report_uninitialized_variables,
 )
 from tensorbow.variable_scope import (
     AUTO_REUSE,
@@ -463,6 +467,7 @@ __all__ = [
     "half",
     "hessians",
     "image",
+    "initialize_all_tables",
     "initialize_all_variables",
     "initialize_local_variables",
     "initialize_variables",
@@ -471,11 +476,13 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "is_variable_initialized",
     "layers",
     "linalg",
     "local_variables",
     "local_variables_initializer",
     "logging",
+    "lookup",
     "losses",
     "make_template",
     "map_fn",
@@ -495,6 +502,7 @@ __all__ = [
     "random_normal_initializer",
     "random_uniform_initializer",
     "recompute_grad",
+    "report_uninitialized_variables",
     "reset_default_graph",
     "scan",
     "set_random_seed",
@@ -504,6 +512,7 @@ __all__ = [
     "spectral",
     "string",
     "summary",
+    "tables_initializer",
     "train",
     "trainable_variables",
     "truncated_normal_initializer",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import Array, shortened
+from tensorbow.specs import Array, bfloat16, shortened
 
 DEEPEST = 64  # levels of nested lists that are searched
 PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those of `np.asarray`
@@ -91,6 +92,15 @@ def _as_bytes(value: Any, whole: Any) -> bytes:
     )
 
 
+def _read(value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", "")) != "torch.bfloat16":  # NumPy has no such dtype
+            raise
+        return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16.as_numpy_dtype)
+
+
 def as_array(value: Any) -> Array:
     """A NumPy array from an array of any library, a number or a nested list, with NumPy's choice of dtype.
 
@@ -100,7 +110,7 @@ def as_array(value: Any) -> Array:
     try:
         if _has(value, "__dlpack__") and not _has(value, *PROTOCOLS):
             return np.from_dlpack(value)
-        return np.asarray(value)
+        return _read(value)
     except Exception as error:  # other libraries may raise anything
         if isinstance(error, ValueError) and isinstance(value, (list, tuple)):
             raise InvalidArgumentError(

@@ -11,7 +11,6 @@ ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _QUANTIZED = "integers of 8 to 32 bits are tb.int8, tb.uint8, tb.int16, tb.uint16 and tb.int32"
-_READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
@@ -58,7 +57,8 @@ INSTEAD = {
     "vmap": 'replicas that do not average are independent: tb.MultiGpuReplicator(..., sync="none")',
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
-    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",
+    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface, tb.lookup tables; other experiments are not "
+    "there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),
@@ -75,16 +75,12 @@ INSTEAD = {
     "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
     "top_k": "write tb.nn.top_k",
-    "is_variable_initialized": _READY,
-    "report_uninitialized_variables": _READY,
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
     "Dimension": "tb.TensorShape has whole numbers and None; extents of x.get_shape() have .value",
     "AggregationMethod": "gradients are always added up; leave aggregation_method out",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
-    "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
-    "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
 }
 
 

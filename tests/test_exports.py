@@ -43,6 +43,7 @@ def public_packages() -> list[str]:
             "image",
             "linalg",
             "logging",
+            "lookup",
             "math",
             "nn",
             "profiler",

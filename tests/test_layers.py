@@ -70,7 +70,7 @@ LAYERS = (
         "tensorbow.losses",
         "tensorbow.user_code",
     ),
-    ("tensorbow.readers",),
+    ("tensorbow.readers", "tensorbow.lookup"),
     (
         "tensorbow.partitioned_variables",
         "tensorbow.queues",

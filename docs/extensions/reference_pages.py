@@ -57,7 +57,7 @@ SUBJECTS = {
     "Collectives": ("tensorbow.ops.collectives",),
     "Own ops and kernels": ("tensorbow.ops.definition", "tensorbow.kernels"),
     "Shapes, selection and other ops": ("tensorbow.ops",),
-    "Strings": ("tensorbow.string_ops",),
+    "Strings": ("tensorbow.string_ops", "tensorbow.lookup"),
     "Files and readers": ("tensorbow.input_ops", "tensorbow.readers"),
     "Gradients' norms": ("tensorbow.optimizers",),
     "Initial values": ("tensorbow.initializers",),

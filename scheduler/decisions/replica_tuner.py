@@ -215,7 +215,7 @@ class ReplicaTuner:
             if len(medians) == 1:
                 grown = "it is the only one measured"
             if any(last < count <= self.most for count in self._allowed):
-                return f"{grown}, and no more was measured"
+                return grown if len(medians) == 1 else f"{grown}; larger numbers were not measured"
             limit = f" ({self.why_no_more})" if self.why_no_more else ""
             return f"{grown}; {last} is the most that may be tried{limit}"
         if chosen == peak:

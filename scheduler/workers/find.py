@@ -14,8 +14,13 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import TERMINAL
 
 CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none": train alone
-# Open MPI's waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
-PATIENT = "OMPI_MCA_mpi_yield_when_idle", "1"
+OPEN_MPI = {  # what workers set for Open MPI where it is not set
+    # Waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    # Bytes that one worker of a machine sends another through buffers in the caches, at once: pieces of sums
+    # (PIECE_NBYTES and a chunk). Else each waits for consent, and the system copies it, page by page.
+    "OMPI_MCA_btl_sm_eager_limit": "81920",
+}
 
 
 @cache
@@ -29,7 +34,8 @@ def worker_group() -> WorkerGroup:
     """
     if not _is_started_by_mpi():
         return LoneWorker()
-    os.environ.setdefault(*PATIENT)
+    for name, value in OPEN_MPI.items():
+        os.environ.setdefault(name, value)
     group = MpiWorkers()
     os.environ[CHOICE] = "none"
     if group.size == 1:

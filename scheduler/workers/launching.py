@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from scheduler.workers.find import PATIENT
+from scheduler.workers.find import OPEN_MPI
 from scheduler.workers.job_watch import NOBODY, START_S, Fault, JobWatch
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_client import WATCH
@@ -97,7 +97,7 @@ class JobLaunch:
         server = WatchServer(job.workers, job.watchdog_s, address, job.start_limit_s, job.watch_port)
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         own = {WATCH: server.contact, ATTEMPT: str(attempt), TERMINAL: str(int(is_terminal))}
-        environment = {**dict([PATIENT]), **os.environ, **AS_ROOT, **job.environment, **own}
+        environment = {**OPEN_MPI, **os.environ, **AS_ROOT, **job.environment, **own}
         program = [*job.program, *words]
         command = command_of(job.mpirun, job.workers, job.hosts, program, environment, job.more)
         try:

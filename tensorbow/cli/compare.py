@@ -38,7 +38,7 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=grouped(EXAMPLES, click.Command))
+@click.command(cls=grouped(EXAMPLES, click.Command, {"Comparison": ("metric", "target")}))
 @click.argument("runs", nargs=-1, required=True, type=PathOption(path_type=Path), metavar="RUN...")
 @click.option(
     "--metric",

@@ -11,7 +11,16 @@ from tensorbow.cli.options import ModelCommand
 
 SUBJECTS: Mapping[str, Sequence[str]] = {
     "Configurations": ("grid", "ranges", "random", "seeds"),
-    "Workers": ("workers", "hosts", "restarts", "watchdog", "watch_port", "mpirun", "mpi_options"),
+    "Workers": (
+        "workers",
+        "hosts",
+        "restarts",
+        "watchdog",
+        "start_limit",
+        "watch_port",
+        "mpirun",
+        "mpi_options",
+    ),
     "Successive halving": ("halving", "halving_factor", "halving_epochs"),
     "Model and data": (
         "model_options",
@@ -25,6 +34,8 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "validation_split",
         "test_split",
         "split_seed",
+        "split",
+        "resize",
         "augmentation",
         "class_weights",
         "data_on_device",
@@ -80,7 +91,16 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clear_velocity",
         "dispatch",
     ),
-    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute", "recompute", "swap"),
+    "Speed": (
+        "at_once",
+        "device",
+        "replica_mode",
+        "steps_per_launch",
+        "launch_ahead",
+        "compute",
+        "recompute",
+        "swap",
+    ),
     "Output and resuming": (
         "output",
         "resume",
@@ -92,20 +112,29 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "tensorboard",
         "trace",
         "trace_rounds",
+        "picture",
+        "full",
         "with_summary",
         "as_json",
         "json_lines",
         "debug",
     ),
 }
-"""Names of options by subject, of all commands; a command shows the subjects of its own."""
+"""Names of options by subject, of all commands; a command shows the subjects that it has options of."""
+WEIGHTS = {"Weights to use": ("replica", "ema", "best", "ensemble")}
+"""Subject of the commands that use a trained model."""
 OTHER_SUBJECT = "Other options"
 
 
 def grouped(
-    examples: Sequence[tuple[str, str]], base: type[click.Command] = ModelCommand
+    examples: Sequence[tuple[str, str]],
+    base: type[click.Command] = ModelCommand,
+    own: Mapping[str, Sequence[str]] | None = None,
 ) -> type[click.Command]:
-    """Class of commands that show these examples, (words, what they do), and the options by subject."""
+    """Class of commands that show these examples, (words, what they do), and the options by subject.
+
+    own: subjects of the command alone, shown first; their options are in no other subject.
+    """
 
     class GroupedCommand(base):  # type: ignore[misc, valid-type] # a class of the caller's choice
         def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,7 +147,7 @@ def grouped(
                 if isinstance(parameter, click.Option)
                 and (record := parameter.get_help_record(ctx)) is not None
             }
-            for subject, names in [*SUBJECTS.items(), (OTHER_SUBJECT, [])]:
+            for subject, names in [*(own or {}).items(), *SUBJECTS.items(), (OTHER_SUBJECT, [])]:
                 chosen = [left.pop(name) for name in (names or [*left]) if name in left]
                 if chosen:
                     with formatter.section(subject):

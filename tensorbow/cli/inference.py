@@ -19,7 +19,7 @@ from scheduler.training.measures.classification_metrics import CONFUSION, METRIC
 from scheduler.training.models.model_inputs import name_of_path
 from scheduler.training.models.trained_model import raw_inputs
 from scheduler.training.running.notices import metric_text
-from tensorbow.cli.grouped_help import grouped
+from tensorbow.cli.grouped_help import WEIGHTS, grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     RUN_OPTIONS,
@@ -151,7 +151,7 @@ EXPORT_EXAMPLES = (
 )
 
 
-@click.command(cls=grouped(PREDICT_EXAMPLES, click.Command), epilog=MODEL_HELP)
+@click.command(cls=grouped(PREDICT_EXAMPLES, click.Command, WEIGHTS), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @click.argument("examples", metavar="INPUT...", nargs=-1, required=True, type=PathOption(path_type=Path))
 @click.option("--resize", is_flag=True, show_default="off", help="Resize picture files to the model's size.")
@@ -265,7 +265,7 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
     return json.dumps({**facts, "class_name": class_names[chosen]} if class_names else facts)
 
 
-@click.command(cls=grouped(EVALUATE_EXAMPLES, click.Command), epilog=MODEL_HELP)
+@click.command(cls=grouped(EVALUATE_EXAMPLES, click.Command, WEIGHTS), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @add_options(
     TrainingConfig,
@@ -376,7 +376,7 @@ def evaluate(
 
 
 @click.command(
-    cls=grouped(EXPORT_EXAMPLES, click.Command),
+    cls=grouped(EXPORT_EXAMPLES, click.Command, {**WEIGHTS, "Format": ("kind", "quantize", "calibration")}),
     epilog="MODEL: the folder of a run, or its model.safetensors.",
 )
 @click.argument("model", type=PathOption(path_type=Path))

@@ -50,7 +50,13 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
+@click.command(
+    cls=grouped(
+        EXAMPLES,
+        own={"Measurement": ("max_replicas", "threshold", "windows", "window_seconds", "max_seconds")},
+    ),
+    epilog=MODELS_HELP,
+)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,

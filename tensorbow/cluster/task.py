@@ -15,7 +15,7 @@ from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
 from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
 from tensorbow.cluster.run_limit import RunLimit
-from tensorbow.cluster.sent_graph import container_of
+from tensorbow.cluster.sent_graph import CONTAINER, container_of
 from tensorbow.cluster.task_errors import named
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, task_of
 from tensorbow.cluster.task_variables import TaskVariables
@@ -232,7 +232,7 @@ class ClusterTask:
             self._require_open()
             self._parts[handle] = part, dict(incarnations)
             if session not in self._resources:
-                self._resources[session] = Resources(self._objects)
+                self._resources[session] = Resources(self._objects, self._has_value)
 
     def _pool_of(self, session: str, threads: int) -> TaskPool:
         """The pool for a session's ops: a share of the task's if it limits them."""
@@ -528,6 +528,12 @@ class ClusterTask:
             variables = places[device]
             missing += wanted if variables is None else variables.without_value(wanted)
         return missing
+
+    def _has_value(self, variable: str, container: str) -> bool:
+        name = f"{container}{CONTAINER}{variable}" if container else variable
+        with self._lock:
+            places = list(self._variables.values())
+        return any(not place.without_value([name]) for place in places)
 
     def reset(self, containers: Sequence[str] | None) -> None:
         """Removes the variables and queues in these containers, or all; steps of open sessions lose them."""

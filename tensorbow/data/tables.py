@@ -78,7 +78,8 @@ def _read_parquet(path: Path) -> dict[str, Array]:
         parquet = import_module("pyarrow.parquet")  # has no types, and need not be installed
     except ImportError:
         raise FailedPreconditionError(
-            f"{shown(path)}: reading .parquet files needs pyarrow; pip install pyarrow, or give a .csv file"
+            f"{shown(path)}: reading .parquet files needs pyarrow; pip install 'tensorbow[parquet]', or "
+            "give a .csv file"
         ) from None
     with open_to_read(path) as file:
         try:

@@ -120,10 +120,13 @@ class Resources:
     """Objects that ops of one session share, such as queues, by key. All methods are thread-safe.
 
     named: objects that sessions share by name (`tensorbow.queues.named_objects`); None: those of the process.
+    has_value: tells whether a variable has a value, by its name and container.
     """
 
-    def __init__(self, named: Any = None) -> None:
-        self.named = named
+    def __init__(
+        self, named: Any = None, has_value: Callable[[str, str], bool] = lambda *variable: True
+    ) -> None:
+        self.named, self.has_value = named, has_value
         self._lock = RLock()
         self._held: dict[Any, Any] = {}
 

@@ -27,6 +27,7 @@ class GraphKeys:
     GLOBAL_STEP = "global_step"  # the variable that counts training steps
     TRAIN_OP = "train_op"  # operations from minimize and apply_gradients
     SUMMARIES = "summaries"
+    TABLE_INITIALIZERS = "table_initializer"  # operations that set the values of lookup tables
     QUEUE_RUNNERS = "queue_runners"  # see `tb.train.start_queue_runners`
     SCHEDULES = "schedules"  # learning-rate schedules, each with its step counter
     ROUND_SCHEDULES = "round_schedules"  # those that follow the rounds of a scheduler, which counts them

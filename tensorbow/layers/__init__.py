@@ -14,6 +14,7 @@ from tensorbow.layers import (
     composition,
     convolution,
     core,
+    layer,
     layer_classes,
     normalization,
     regularizers,
@@ -23,6 +24,7 @@ from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
 from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
+from tensorbow.layers.layer import *
 from tensorbow.layers.layer_classes import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
@@ -35,6 +37,7 @@ __all__: list[str] = sorted(
         *composition.__all__,
         *convolution.__all__,
         *core.__all__,
+        *layer.__all__,
         *layer_classes.__all__,
         *normalization.__all__,
         *regularizers.__all__,

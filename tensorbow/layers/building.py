@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops.nn import bias_add
 from tensorbow.specs import bool_
-from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
+from tensorbow.variable_scope import VariableScope, get_variable, get_variable_scope, variable_scope
 
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
 _PAIR = sequence(whole(1), "", lone=True)
@@ -108,8 +109,25 @@ Share: TypeAlias = Annotated[float, number(0, 1)]
 Training: TypeAlias = Annotated[Any, Kind("True, False or a scalar tensor of bools", _read_training)]
 
 
+_entered: ContextVar[VariableScope | None] = ContextVar("_entered", default=None)
+
+
+@contextmanager
+def entered_for_function(scope: VariableScope) -> Iterator[None]:
+    """Inside, the next `layer_scope` is this scope, which a layer object has entered for its function."""
+    token = _entered.set(scope)
+    try:
+        yield
+    finally:
+        _entered.reset(token)
+
+
 def layer_scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
     """The variable scope of a layer."""
+    entered = _entered.get()
+    if entered is not None and entered is get_variable_scope():
+        _entered.set(None)  # those of layers inside are new ones
+        return nullcontext(entered)
     return variable_scope(name or (default if reuse else None), default, reuse=reuse)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
@@ -14,8 +14,6 @@ from tensorbow.specs import compatible
 from tensorbow.variable_scope import Reuse
 
 __all__ = ["residual", "sequential"]
-
-Layer: TypeAlias = Annotated[Callable[[Any], Any], LAYER]
 
 
 @checked
@@ -40,7 +38,7 @@ def sequential(
 @checked
 def residual(
     inputs: Any,
-    block: Layer,
+    block: Annotated[Callable[[Any], Any], LAYER],
     shortcut: Annotated[Callable[[Any], Any] | None, optional(LAYER)] = None,
     activation: Activation = None,
     *,

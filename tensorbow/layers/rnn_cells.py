@@ -6,15 +6,12 @@ unroll it. It makes its variables in the scope of its first call in a graph, and
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Annotated, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
+from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import (
     AsDType,
     Flag,
@@ -28,7 +25,9 @@ from tensorbow.kinds import (
     refuse,
     whole,
 )
-from tensorbow.layers.building import Activation, known_extent, layer_scope
+from tensorbow.layers.building import Activation, known_extent
+from tensorbow.layers.layer import Layer
+from tensorbow.missing_names import no_attribute
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.argument_kinds import Rate
 from tensorbow.ops.arrays import concat
@@ -38,11 +37,13 @@ from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, dropout
 from tensorbow.ops.shaping import split
 from tensorbow.specs import DType, float32
-from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
+from tensorbow.variable_scope import Reuse, Start, get_variable, variable_scope
+from tensorbow.variables import Variable
 
 __all__ = [
     "BasicLSTMCell",
     "BasicRNNCell",
+    "DeviceWrapper",
     "DropoutWrapper",
     "GRUCell",
     "LSTMCell",
@@ -60,19 +61,12 @@ class LSTMStateTuple(NamedTuple):
     h: Any
 
 
-class RNNCell(ABC):
+class RNNCell(Layer, ABC):
     """Base of cells. state_size: a number, or a nest of numbers, the width of each state.
 
-    A cell of one's own has `state_size`, `output_size` and `call(inputs, state)`. What `call` makes by
-    `get_variable` and layers lies in a scope named after the cell, and is shared by its calls in a graph.
+    A cell of one's own is a `tb.layers.Layer` with `state_size`, `output_size` and `call(inputs, state)`,
+    which gives an output and the next state.
     """
-
-    @checked
-    def __init__(self, trainable: Flag = True, name: Name = None, dtype: AsDType | None = None):
-        """name: of the scope of its variables, by default the class's name, as `my_cell` for `MyCell`.
-        trainable, dtype: kept for `call` to read.
-        """
-        self.trainable, self.name, self.dtype = trainable, name, dtype
 
     @property
     @abstractmethod
@@ -88,20 +82,8 @@ class RNNCell(ABC):
         """One step: inputs `[batch, features]` and a state give an output `[batch, output_size]` and the next
         state.
         """
-        tensor = convert_to_tensor(inputs)
-        scopes: WeakKeyDictionary[Graph, VariableScope] = vars(self).setdefault(
-            "_scopes", WeakKeyDictionary()
-        )
-        with tensor.graph.as_default():
-            known = scopes.get(tensor.graph)
-            if known is not None:
-                with variable_scope(known, reuse=True):
-                    return self.call(tensor, state)
-            label = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower().strip("_")
-            with variable_scope(vars(self).get("name"), label) as made:
-                found = self.call(tensor, state)
-            scopes[tensor.graph] = made
-            return found
+        found: tuple[Tensor, Any] = super().__call__(convert_to_tensor(inputs), state)
+        return found
 
     def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of a cell of one's own, in the scope of its variables: an output and the next state.
@@ -122,9 +104,11 @@ class RNNCell(ABC):
 class _CellOfVariables(RNNCell):
     """A cell with variables of its own."""
 
-    def __init__(self, num_units: int, name: str | None, default_name: str, reuse: Any):
-        self._units, self._name, self._default_name, self._reuse = num_units, name, default_name, reuse
-        self._variables: WeakKeyDictionary[Graph, Any] = WeakKeyDictionary()
+    _variables: Any = None  # those of the graph in which it was built last
+
+    def __init__(self, num_units: int, name: str | None, reuse: Any):
+        super().__init__(name=name, _reuse=reuse)
+        self._units = num_units
 
     @property
     def output_size(self) -> int:
@@ -133,9 +117,6 @@ class _CellOfVariables(RNNCell):
     @property
     def state_size(self) -> Any:
         return self._units
-
-    def _scope(self) -> AbstractContextManager[VariableScope]:
-        return layer_scope(self._name, self._default_name, self._reuse)
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step; see `RNNCell`.
@@ -150,20 +131,24 @@ class _CellOfVariables(RNNCell):
                 f"{label}: expected a state of {len(flatten(self.state_size))} tensors, got "
                 f"{len(flatten(state))}; begin with cell.zero_state(batch_size)"
             )
-        with tensor.graph.as_default():
-            if tensor.graph not in self._variables:
-                with self._scope():
-                    self._variables[tensor.graph] = self._build(known_extent(label, tensor, -1), tensor.dtype)
-            with name_scope(self._name or self._default_name):
-                return self._step(tensor, state, self._variables[tensor.graph])
+        known_extent(label, tensor, -1)
+        return super().__call__(tensor, state)
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the variables for inputs of this shape."""
+        self._variables = self._made(int(input_shape[-1]), self._floats)
 
     @abstractmethod
-    def _build(self, features: int, dtype: DType) -> Any:
+    def _made(self, features: int, dtype: DType) -> Any:
         """Makes the variables for inputs of this width."""
+
+    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        return self._step(inputs, state, self._variables)
 
     @abstractmethod
     def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
-        """One step."""
+        """One step with these variables."""
 
 
 def _dense(parts: Sequence[Any], kernel: Any, bias: Any) -> Tensor:
@@ -182,10 +167,10 @@ class BasicRNNCell(_CellOfVariables):
         name: Name = None,
     ):
         """activation: by default tanh."""
-        super().__init__(num_units, name, "basic_rnn_cell", reuse)
+        super().__init__(num_units, name, reuse)
         self._activation = activation or tanh
 
-    def _build(self, features: int, dtype: DType) -> Any:
+    def _made(self, features: int, dtype: DType) -> Any:
         kernel = get_variable("kernel", [features + self._units, self._units], dtype)
         return kernel, get_variable("bias", [self._units], dtype, "zeros")
 
@@ -223,13 +208,11 @@ class LSTMCell(_CellOfVariables):
         projected. state_is_tuple: states are `LSTMStateTuple`s; with False tensors
         `[batch, num_units + width of h]`, c beside h. activation: by default tanh.
         """
-        super().__init__(num_units, name, self._default, reuse)
+        super().__init__(num_units, name, reuse)
         self._is_tuple, self._projection_clip = state_is_tuple, proj_clip
         self._peepholes, self._clip, self._initializer = use_peepholes, cell_clip, initializer
         self._projected, self._forget_bias = num_proj, forget_bias
         self._activation = activation or tanh
-
-    _default = "lstm_cell"
 
     @property
     def output_size(self) -> int:
@@ -242,7 +225,7 @@ class LSTMCell(_CellOfVariables):
         widths = LSTMStateTuple(self._units, self.output_size)
         return widths if self._is_tuple else sum(widths)
 
-    def _build(self, features: int, dtype: DType) -> Any:
+    def _made(self, features: int, dtype: DType) -> Any:
         def weights(label: str, shape: list[int]) -> Any:
             return get_variable(label, shape, dtype, self._initializer)
 
@@ -280,8 +263,6 @@ class LSTMCell(_CellOfVariables):
 
 class BasicLSTMCell(LSTMCell):
     """`LSTMCell` without options, under TensorFlow 1's name (Zaremba et al., 2014)."""
-
-    _default = "basic_lstm_cell"
 
     @checked
     def __init__(
@@ -329,11 +310,11 @@ class GRUCell(_CellOfVariables):
         reset_after: Flag = False,
     ):
         """activation: by default tanh. bias_initializer: by default ones (gates) and zeros (candidate)."""
-        super().__init__(num_units, name, "gru_cell", reuse)
+        super().__init__(num_units, name, reuse)
         self._activation, self._reset_after = activation or tanh, reset_after
         self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
 
-    def _build(self, features: int, dtype: DType) -> Any:
+    def _made(self, features: int, dtype: DType) -> Any:
         both, units, made = features + self._units, self._units, []
         parts = [("gates", both, 2 * units, "ones"), ("candidate", both, units, "zeros")]
         if self._reset_after:
@@ -396,6 +377,9 @@ class MultiRNNCell(RNNCell):
         """Width of the last cell's output."""
         return self._cells[-1].output_size
 
+    def _of(self, collection: str) -> list[Variable]:
+        return [variable for cell in self._cells for variable in cell._of(collection)]
+
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of each cell. Raises InvalidArgumentError for a state that is no tuple of the cells'."""
         if not self._is_tuple:
@@ -420,7 +404,11 @@ class _CellAroundOne(RNNCell):
         if not isinstance(cell, RNNCell):
             expected = "a cell such as tb.nn.rnn_cell.GRUCell(128)"
             raise refuse(type(self).__name__, "cell", expected, cell)
+        super().__init__()
         self._cell = cell
+
+    def _of(self, collection: str) -> list[Variable]:
+        return self._cell._of(collection)
 
     @property
     def state_size(self) -> Any:
@@ -431,6 +419,20 @@ class _CellAroundOne(RNNCell):
     def output_size(self) -> int:
         """The cell's."""
         return self._cell.output_size
+
+
+class DeviceWrapper(_CellAroundOne):
+    """A cell whose ops and variables are requested for a device, as those of each layer for another one."""
+
+    def __init__(self, cell: Any, device: Any):
+        """device: as `tb.device` takes it, such as "/cpu:1"."""
+        super().__init__(cell)
+        self._device = device
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell."""
+        with convert_to_tensor(inputs).graph.device(self._device):
+            return self._cell(inputs, state)
 
 
 class DropoutWrapper(_CellAroundOne):
@@ -470,6 +472,12 @@ class ResidualWrapper(_CellAroundOne):
         """One step of the cell."""
         output, after = self._cell(inputs, state)
         return add(output, inputs), after
+
+
+if not TYPE_CHECKING:  # type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, "tensorbow.nn.rnn_cell")
 
 
 def __dir__() -> list[str]:

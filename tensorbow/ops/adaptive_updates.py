@@ -6,7 +6,9 @@ ApplyAdam); g is the gradient plus weight_decay times the variable, but with App
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from tensorbow.ops.definition import define_op
 from tensorbow.ops.updates import chunk_spec, chunks, decayed_gradient, update_spec
 from tensorbow.specs import Array, TensorSpec
 
-Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *scalars): works in place
+Formula = Callable[..., None]
+"""(two temporaries, variable, *slots, gradient, *scalars, **attributes of the op): works in place."""
 
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
@@ -24,25 +27,28 @@ def _scratch(node: NodeSpec) -> list[TensorSpec]:
 
 
 def _preparation(
-    formula: Formula, arrays: int, rate: int | None
+    formula: Formula, arrays: int, rate: int | None, attrs: Collection[str]
 ) -> Callable[[KernelCall], Callable[[], None]]:
     """The kernel's `prepare`: applies a formula to the first `arrays` inputs, piece by piece.
 
     rate: which scalar is the learning rate, for a decay of the variable itself instead of the gradient.
+    attrs: names of the attributes that the formula takes.
     """
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         first, second = call.scratch
         scalars, decay = call.inputs[arrays:], float(call.attrs["weight_decay"])
+        own = {name: call.attrs[name] for name in attrs}
         pieces = list(chunks(first, *call.inputs[:arrays]))
 
         def step() -> None:
             for a, w, *slots, gradient in pieces:
                 if rate is not None:
                     np.multiply(w, 1 - scalars[rate] * w.dtype.type(decay), out=w)
-                    formula(a, second[: a.size], w, *slots, gradient, *scalars)
+                    formula(a, second[: a.size], w, *slots, gradient, *scalars, **own)
                     continue
-                formula(a, second[: a.size], w, *slots, decayed_gradient(decay, a, w, gradient), *scalars)
+                g = decayed_gradient(decay, a, w, gradient)
+                formula(a, second[: a.size], w, *slots, g, *scalars, **own)
 
         return step
 
@@ -59,7 +65,8 @@ def _approach(average: Array, target: Array, weight: Array, step: Array) -> None
 # Formulas: `a` may hold the gradient, and is overwritten after its last read ---------------------------
 
 
-def _adagrad(a: Array, b: Array, w: Array, total: Array, g: Array, rate: Array) -> None:
+def adagrad(a: Array, b: Array, w: Array, total: Array, g: Array, rate: Array) -> None:
+    """One Adagrad step."""
     np.multiply(g, g, out=b)
     np.add(total, b, out=total)
     np.multiply(g, rate, out=a)
@@ -143,17 +150,19 @@ def _adam(a: Array, b: Array, w: Array, mean: Array, squares: Array, g: Array, *
     np.subtract(w, b, out=w)
 
 
-def _define(
+def define_update(
     name: str,
     slots: Sequence[str],
     scalars: Sequence[str],
     formula: Formula,
     doc: str,
     decoupled: bool = False,
+    attrs: Mapping[str, Any] = MappingProxyType({}),
 ) -> OpDef:
     """Defines an op of (variable, slots, gradient, scalars) that writes variable and slots.
 
-    decoupled: whether weight decay scales the variable, instead of adding to the gradient.
+    decoupled: whether weight decay scales the variable, instead of adding to the gradient. attrs: further
+    attributes, with their defaults, which the formula gets by name.
     """
     arrays = 2 + len(slots)
     return define_op(
@@ -161,9 +170,11 @@ def _define(
         spec=update_spec(arrays),
         gradient=NOT_DIFFERENTIABLE,
         inputs=("var", *slots, "gradient", *scalars),
-        attrs={"weight_decay": 0.0},
+        attrs={"weight_decay": 0.0, **attrs},
         kernel=Kernel(
-            prepare=_preparation(formula, arrays, scalars.index("learning_rate") if decoupled else None),
+            prepare=_preparation(
+                formula, arrays, scalars.index("learning_rate") if decoupled else None, attrs
+            ),
             scratch=_scratch,
             pointwise=True,
         ),
@@ -175,14 +186,14 @@ def _define(
     )
 
 
-ApplyAdagrad = _define(
+ApplyAdagrad = define_update(
     "ApplyAdagrad",
     ("accumulator",),
     ("learning_rate",),
-    _adagrad,
+    adagrad,
     "a += g^2; w -= rate * g / sqrt(a)",
 )
-ApplyAdadelta = _define(
+ApplyAdadelta = define_update(
     "ApplyAdadelta",
     ("accum", "accum_update"),
     ("learning_rate", "rho", "epsilon"),
@@ -190,14 +201,14 @@ ApplyAdadelta = _define(
     "a = rho a + (1 - rho) g^2; d = g sqrt(u + epsilon) / sqrt(a + epsilon); "
     "u = rho u + (1 - rho) d^2; w -= rate * d",
 )
-ApplyRMSProp = _define(
+ApplyRMSProp = define_update(
     "ApplyRMSProp",
     ("rms", "momentum_slot"),
     ("learning_rate", "rho", "momentum", "epsilon"),
     rms_prop,
     "s += (1 - rho) (g^2 - s); v = momentum * v + rate * g / sqrt(s + epsilon); w -= v",
 )
-ApplyCenteredRMSProp = _define(
+ApplyCenteredRMSProp = define_update(
     "ApplyCenteredRMSProp",
     ("mg", "rms", "momentum_slot"),
     ("learning_rate", "rho", "momentum", "epsilon"),
@@ -205,7 +216,7 @@ ApplyCenteredRMSProp = _define(
     "m += (1 - rho) (g - m); s += (1 - rho) (g^2 - s); "
     "v = momentum * v + rate * g / sqrt(s - m^2 + epsilon); w -= v",
 )
-ApplyAdam = _define(
+ApplyAdam = define_update(
     "ApplyAdam",
     ("m", "v"),
     ("beta1_power", "beta2_power", "learning_rate", "beta1", "beta2", "epsilon"),
@@ -213,7 +224,7 @@ ApplyAdam = _define(
     "m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v); "
     "w -= rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)",
 )
-ApplyAdamW = _define(
+ApplyAdamW = define_update(
     "ApplyAdamW",
     ("m", "v"),
     ("beta1_power", "beta2_power", "learning_rate", "beta1", "beta2", "epsilon"),

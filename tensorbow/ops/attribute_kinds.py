@@ -103,10 +103,10 @@ _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
-        ("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name",
+        ("combine", "container", "delimiter", "encoding", "field_delim", "fill", "format", "frame_name",
          "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "to",
          "reduction_type", "role", "sender", "separator", "set_operation", "shared_name", "side",
-         "slot_name", "slot_of", "tag", "unit"),
+         "slot_name", "slot_of", "tag", "unit", "variable"),
         _TEXT,
     ),
     **dict.fromkeys(
@@ -122,10 +122,13 @@ KINDS: Mapping[str, _Kind] = {
         _BOOL,
     ),
     **dict.fromkeys(("Targmax", "dtype", "key_type", "out_idx", "out_type", "output_idx_type"), _DTYPE),
-    **dict.fromkeys(("output_type", "type"), _DTYPE),
+    **dict.fromkeys(("Tkeys", "Tvalues", "key_dtype", "output_type", "type", "value_dtype"), _DTYPE),
+    **dict.fromkeys(("key_index", "value_index"), _whole(" of at least -2", -2)),
+    "vocab_size": _optional(_COUNT),
     **dict.fromkeys(
-        ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "min_object_covered",
-         "off_value", "on_value", "scale", "shift", "slot_value", "value", "weight_decay"),
+        ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "l2_shrinkage",
+         "learning_rate_power", "min_object_covered", "off_value", "on_value", "scale", "shift", "slot_value",
+         "value", "weight_decay"),
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),

@@ -30,6 +30,12 @@ from tensorbow.optimizers.gradient_descent import (
 )
 from tensorbow.optimizers.moving_average import ExponentialMovingAverage
 from tensorbow.optimizers.optimizer import Optimizer, ScheduledBy
+from tensorbow.optimizers.regularized import (
+    AdagradDAOptimizer,
+    FtrlOptimizer,
+    ProximalAdagradOptimizer,
+    ProximalGradientDescentOptimizer,
+)
 from tensorbow.optimizers.schedules import (
     Constant,
     PiecewiseConstant,
@@ -42,6 +48,7 @@ from tensorbow.optimizers.scipy_interface import ScipyOptimizerInterface
 __all__ = [
     "SLOT_FORM",
     "AdadeltaOptimizer",
+    "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -49,12 +56,15 @@ __all__ = [
     "CosineDecay",
     "ExponentialDecay",
     "ExponentialMovingAverage",
+    "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "OneCycle",
     "Optimizer",
     "PiecewiseConstant",
     "PolynomialDecay",
+    "ProximalAdagradOptimizer",
+    "ProximalGradientDescentOptimizer",
     "RMSPropOptimizer",
     "Schedule",
     "ScheduledBy",

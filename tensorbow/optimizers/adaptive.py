@@ -35,10 +35,11 @@ from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.ops.sparse_adaptive_updates import (
     SparseApplyAdadelta,
+    SparseApplyAdagrad,
     SparseApplyCenteredRMSProp,
     SparseApplyRMSProp,
 )
-from tensorbow.ops.sparse_updates import SparseApplyAdagrad, sum_equal_rows
+from tensorbow.ops.sparse_updates import sum_equal_rows
 from tensorbow.optimizers.optimizer import Optimizer, Rate
 from tensorbow.variables import Variable
 

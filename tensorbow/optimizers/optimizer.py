@@ -76,9 +76,9 @@ Rate: TypeAlias = Annotated[
     Any, Kind(f"{_RATE.expected}, a scalar tensor or variable of floats, or a schedule", _read_rate)
 ]
 Loss: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
-GlobalStep: TypeAlias = Annotated[
-    Variable | None, optional(Kind("a scalar variable of whole numbers", _read_global_step))
-]
+_GLOBAL_STEP = Kind("a scalar variable of whole numbers", _read_global_step)
+AsGlobalStep: TypeAlias = Annotated[Variable, _GLOBAL_STEP]
+GlobalStep: TypeAlias = Annotated[Variable | None, optional(_GLOBAL_STEP)]
 
 
 @dataclass(frozen=True)
@@ -177,14 +177,7 @@ class Optimizer(ABC):
         Raises InvalidArgumentError if no gradient is left, and for items that are no (gradient, variable)
         pair.
         """
-        for pair in grads_and_vars:
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
-                raise refuse("apply_gradients", "grads_and_vars", "(gradient, variable) pairs", pair)
-        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not pairs:
-            raise InvalidArgumentError(
-                "apply_gradients: no variable has a gradient; check what compute_gradients gave"
-            )
+        pairs = pairs_of(grads_and_vars)
         self._constants.clear()
         for _, variable in pairs:
             if variable.dtype not in FLOATING:
@@ -264,12 +257,18 @@ class Optimizer(ABC):
     def _create_slots(self, variables: Sequence[Variable]) -> None:  # noqa: B027 - plain ones have no slots
         """Makes the optimiser's own variables; none by default."""
 
-    def _slot(self, variable: Variable, slot_name: str, value: float = 0.0) -> Variable:
-        """The slot of a variable, `w/Momentum` shaped like `w`, filled with `value`; made on first use."""
+    def _slot(
+        self, variable: Variable, slot_name: str, value: float = 0.0, called: str | None = None
+    ) -> Variable:
+        """The slot of a variable, `w/Momentum` shaped like `w`, filled with `value`; made on first use.
+
+        called: name of its variable after `w/`, by default the slot's.
+        """
         key = (variable, slot_name)
         if key not in self._slots:
             extents = variable.op.outputs[0].spec.extents
-            self._slots[key] = _state(variable, f"{variable.op.name}/{slot_name}", extents, slot_name, value)
+            name = f"{variable.op.name}/{called or slot_name}"
+            self._slots[key] = _state(variable, name, extents, slot_name, value)
         return self._slots[key]
 
     def _scalar(self, name: str, value: float, variables: Sequence[Variable]) -> Variable:
@@ -309,6 +308,19 @@ class Optimizer(ABC):
     def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
         """The update by rows; indices may repeat. By default makes the gradient dense."""
         return self._apply(variable, convert_to_tensor(gradient), rate)
+
+
+def pairs_of(grads_and_vars: Sequence[Any]) -> list[tuple[Any, Variable]]:
+    """The pairs that have a gradient. Raises InvalidArgumentError if there are none, and for other items."""
+    for pair in grads_and_vars:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
+            raise refuse("apply_gradients", "grads_and_vars", "(gradient, variable) pairs", pair)
+    pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+    if not pairs:
+        raise InvalidArgumentError(
+            "apply_gradients: no variable has a gradient; check what compute_gradients gave"
+        )
+    return pairs
 
 
 def _state(of: Variable, name: str, extents: tuple[int, ...], slot_name: str, value: float) -> Variable:

@@ -36,6 +36,7 @@ from tensorbow.runtime.monitored import (
     StopAtStepHook,
 )
 from tensorbow.runtime.session import Session
+from tensorbow.runtime.session_creators import SessionCreator
 from tensorbow.runtime.session_targets import register_target
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SessionCreator",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",

@@ -62,7 +62,8 @@ class DynamicRuns:
         self._soft, self._compiles_loops = soft, config.compiles_loops
         self._timeout_ms = config.operation_timeout_in_ms
         self._pool = InterOpPool(threads_beside_caller(config.inter_op_parallelism_threads), name)
-        self.resources = Resources()  # objects of ops of the host, such as queues
+        without_value = variables.devices.without_value
+        self.resources = Resources(None, lambda name, container: not without_value([name]))  # as queues
         may_be_quick = device.kind == "cpu" and not planned.is_limited
         self._quick = QuickRegions(cache, device, f"{name} region") if may_be_quick else None
         self._track = StreamTrack(device.name.short, "dynamic steps")

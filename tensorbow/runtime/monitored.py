@@ -36,12 +36,11 @@ from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
-from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.runtime.session import Session
-from tensorbow.variables import Variable, global_variables, global_variables_initializer, local_variables
+from tensorbow.runtime.session_creators import PAUSE_S, PlainSessionCreator, SessionCreator
+from tensorbow.variables import Variable
 
 FAULTS = (UnavailableError, AbortedError)  # of a cluster, after which a new session goes on
-PAUSE_S = 0.2  # between two looks whether the cluster is back, or the chief has initialised the variables
 
 _logger = logging.getLogger("tensorbow.runtime")
 
@@ -103,14 +102,6 @@ class SessionRunHook:
 
     def end(self, session: Session) -> None:
         """Called at the end of a loop that did not end with an error."""
-
-
-class RestoringHook(SessionRunHook):
-    """Base of hooks that have values for variables, in place of the initial ones."""
-
-    def restore(self, session: Session) -> bool:
-        """Sets variables, before any other hook's `after_create_session`; False if there are no values."""
-        return False
 
 
 class StopAtStepHook(SessionRunHook):
@@ -186,6 +177,11 @@ def _name(hook: SessionRunHook) -> str:
     return type(hook).__name__
 
 
+AsCreator: TypeAlias = Annotated[
+    SessionCreator, instance(SessionCreator, expected="a tb.train.SessionCreator")
+]
+
+
 class MonitoredSession:
     """A session that initialises its variables and ends with the input.
 
@@ -205,6 +201,7 @@ class MonitoredSession:
     @checked
     def __init__(
         self,
+        session_creator: AsCreator | None = None,
         *,
         hooks: Hooks = (),
         target: Text = "",
@@ -217,11 +214,17 @@ class MonitoredSession:
 
         is_chief: False for all workers of a cluster but one: they wait until the chief has initialised the
         variables. max_wait_secs: how long a worker waits for that, and for tasks that have failed.
+        session_creator: makes the sessions, as a `tb.train.ChiefSessionCreator`, in place of target,
+        is_chief, max_wait_secs and options.
         """
         self.graph = graph if graph is not None else get_default_graph()
         self._hooks = list(hooks)
-        self._target, self._options = target, options
-        self._is_chief, self._max_wait_s = is_chief, max_wait_secs
+        if session_creator is not None and (target or options or not is_chief):
+            raise InvalidArgumentError(
+                "MonitoredSession: expected session_creator or options of a session, got both; give "
+                f"{', '.join(options) or ('target' if target else 'is_chief')} to the creator"
+            )
+        self._creator = session_creator or PlainSessionCreator(target, is_chief, max_wait_secs, options)
         self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
@@ -231,7 +234,6 @@ class MonitoredSession:
         with self.graph.as_default():
             for hook in self._hooks:
                 hook.begin()
-            self._initializer = global_variables_initializer() if is_chief else None
         self._session: Session | None = None
         try:
             try:
@@ -243,48 +245,22 @@ class MonitoredSession:
             raise
 
     def _begin(self) -> None:
-        """Makes the session, gives its variables values or waits for them, and tells the hooks."""
-        self._session = session = Session(self._target, self.graph, **self._options)
-        if self._initializer is not None:
-            prepare_variables(session, self._initializer, lambda: self._restored(session))
-        else:
-            self._await_variables(session)
+        """Makes the session, whose variables have values then, starts its threads, and tells the hooks."""
         with self.graph.as_default():
-            if local_variables():
-                session.run([variable.initializer for variable in local_variables()])
+            self._session = session = self._creator.create_session()
         self._coordinator = Coordinator()
         start_queue_runners(session, self._coordinator)
         for hook in self._hooks:
             _tell(hook, session, self._coordinator)
 
-    def _restored(self, session: Session) -> bool:
-        """Has hooks restore variables; False if none has."""
-        restored = [hook.restore(session) for hook in self._hooks if isinstance(hook, RestoringHook)]
-        return any(restored)
-
-    def _await_variables(self, session: Session) -> None:
-        without_value = getattr(session, "without_value", None)
-        if without_value is None:
-            raise InvalidArgumentError(
-                "MonitoredSession: is_chief=False needs the target of a tb.train.Server, whose chief "
-                "initialises the variables; leave it out"
-            )
-        with self.graph.as_default():
-            variables = [variable.op for variable in global_variables()]
-        deadline = time.monotonic() + self._max_wait_s
-        while missing := without_value(variables):
-            if time.monotonic() > deadline:
-                raise FailedPreconditionError(
-                    f"MonitoredSession: waited {self._max_wait_s:g} s for the chief to initialise "
-                    f"{', '.join(missing[:3])}; start the chief, or give max_wait_secs"
-                )
-            time.sleep(PAUSE_S)
-
     def _recover(self, fault: Exception) -> None:
         """Makes a new session after a fault of a cluster; raises the fault if there is none, or too late."""
-        if "://" not in self._target:
+        if "://" not in self._creator.target:
             raise fault
-        problem, waits_s = str(fault).partition("; ")[0], self._max_wait_s  # without the remedy of a Session
+        problem, waits_s = (
+            str(fault).partition("; ")[0],
+            self._creator.max_wait_secs,
+        )  # without the remedy of a Session
         _logger.warning(
             "%s; start it again: this session waits up to %g s, and goes on from the last checkpoint that it "
             "has saved",

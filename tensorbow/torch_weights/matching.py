@@ -15,7 +15,7 @@ from tensorbow.torch_weights.alike_names import alike, is_numbered, numbered
 from tensorbow.torch_weights.layouts import GIVE_FLATTENED, LAST_NAMES, Layouts
 from tensorbow.torch_weights.recurrent import (
     PARTS,
-    Layer,
+    LayerPath,
     TorchCell,
     layers_of_cells,
     require_convertible,
@@ -181,7 +181,7 @@ class _Match:
         )
 
     def _take_cell(
-        self, cell: TorchCell, layer: Layer, values: dict[str, Array], entries: dict[str, str]
+        self, cell: TorchCell, layer: LayerPath, values: dict[str, Array], entries: dict[str, str]
     ) -> None:
         """Gives a cell the arrays of a layer."""
         arrays = cell.to_here(self.arrays, layer)
@@ -277,7 +277,7 @@ class _Match:
                 return problems
 
 
-def _entries_of(layer: Layer) -> list[str]:
+def _entries_of(layer: LayerPath) -> list[str]:
     return [f"{layer[0]}{part}_l{layer[1]}" for part in PARTS]
 
 

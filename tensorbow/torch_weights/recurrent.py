@@ -36,7 +36,7 @@ _OF_CLASSES = re.compile(r"(basic_lstm_cell|lstm_cell|gru_cell|multi_rnn_cell)(_
 _ORDER = (0, 2, 1, 3)  # of the gates: its own inverse
 
 
-Layer: TypeAlias = tuple[str, str]
+LayerPath: TypeAlias = tuple[str, str]
 """PyTorch's name of a network, ending with a dot if there is one, and its layer, as 0 or 0_reverse."""
 
 
@@ -55,7 +55,7 @@ class TorchCell(ABC):
         """Scope of the cell's variables."""
 
     @abstractmethod
-    def to_here(self, state: Mapping[str, Array], layer: Layer) -> list[Array]:
+    def to_here(self, state: Mapping[str, Array], layer: LayerPath) -> list[Array]:
         """Values of the variables, from a layer that fits."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class TorchCell(ABC):
         """Arrays of `PARTS` from values of the variables."""
 
     @property
-    def path(self) -> Layer:
+    def path(self) -> LayerPath:
         """PyTorch's name of the network and its layer, by the cell's scope without names of classes."""
         prefix, layer = self.full_path
         scope = prefix.split(".")[:-1]
@@ -72,7 +72,7 @@ class TorchCell(ABC):
         return "".join(f"{name}." for name in scope), layer
 
     @property
-    def full_path(self) -> Layer:
+    def full_path(self) -> LayerPath:
         """PyTorch's name of the cell and its layer, by its whole scope."""
         scope, layer, end = self.scope.split("/"), "0", ""
         if len(scope) > 1 and (number := re.fullmatch(r"cell_(\d+)", scope[-2])):
@@ -82,7 +82,7 @@ class TorchCell(ABC):
             end = "_reverse" if direction == "bw" else ""
         return "".join(f"{name}." for name in scope), f"{layer}{end}"
 
-    def to_torch(self, values: Sequence[Array], layer: Layer) -> dict[str, Array]:
+    def to_torch(self, values: Sequence[Array], layer: LayerPath) -> dict[str, Array]:
         """The layer's entries."""
         prefix, number = layer
         return {
@@ -90,7 +90,7 @@ class TorchCell(ABC):
             for part, array in zip(PARTS, self.parts(values), strict=True)
         }
 
-    def fits(self, state: Mapping[str, Array], layer: Layer) -> bool:
+    def fits(self, state: Mapping[str, Array], layer: LayerPath) -> bool:
         """True if the layer has the cell's shapes."""
         rows = self.gates * self.units
         shapes = dict(zip(PARTS, ((rows, self.features), (rows, self.units), (rows,), (rows,)), strict=True))
@@ -100,7 +100,7 @@ class TorchCell(ABC):
             for part, array in found.items()
         )
 
-    def _of(self, state: Mapping[str, Array], layer: Layer) -> tuple[Array, Array, Array, Array]:
+    def _of(self, state: Mapping[str, Array], layer: LayerPath) -> tuple[Array, Array, Array, Array]:
         """Arrays of `PARTS` of a layer that fits; biases that it lacks are 0."""
         found = (state.get(f"{layer[0]}{part}_l{layer[1]}") for part in PARTS)
         nothing = np.zeros(self.gates * self.units)
@@ -124,7 +124,7 @@ class LstmCell(TorchCell):
         """Scope of the cell's variables."""
         return self.variables[0].op.name.rpartition("/")[0]
 
-    def to_here(self, state: Mapping[str, Array], layer: Layer) -> list[Array]:
+    def to_here(self, state: Mapping[str, Array], layer: LayerPath) -> list[Array]:
         """Values of the variables, from a layer that fits."""
         w, r, b, c = self._of(state, layer)
         return [_turned(np.concatenate([w, r], 1)).T, _turned(b + c) - self._forgotten()]
@@ -169,7 +169,7 @@ class GruCell(TorchCell):
         """Width of the state."""
         return int(self.variables[2].shape.as_list()[1] or 0)
 
-    def to_here(self, state: Mapping[str, Array], layer: Layer) -> list[Array]:
+    def to_here(self, state: Mapping[str, Array], layer: LayerPath) -> list[Array]:
         """Values of the variables, from a layer that fits."""
         w, r, b, c = self._of(state, layer)
         both = slice(2 * self.units)  # r and z
@@ -247,7 +247,7 @@ def _lstm_cells(variables: Sequence[GraphWeight]) -> list[LstmCell]:
     return [*cells.values()]
 
 
-def layer_named(entry: str) -> Layer | None:
+def layer_named(entry: str) -> LayerPath | None:
     """Layer of the entry of a recurrent network."""
     match = _ENTRY.fullmatch(entry)
     return None if match is None else (match["prefix"], match["layer"])
@@ -287,7 +287,7 @@ def _is_of_gru(array: Array) -> bool:
     return array.ndim == 2 and array.shape[0] == 3 * array.shape[1]
 
 
-def _layers_of(state: Mapping[str, Array]) -> list[Layer]:
+def _layers_of(state: Mapping[str, Array]) -> list[LayerPath]:
     """Recurrent layers of a state, in its order."""
     found = dict.fromkeys(layer for layer in map(layer_named, state) if layer is not None)
     prefixes = list(dict.fromkeys(prefix for prefix, _ in found))
@@ -300,14 +300,14 @@ def layers_of_cells(
     state: Mapping[str, Array],
     names: Mapping[str, str],
     ordered: bool,
-) -> dict[int, Layer]:
+) -> dict[int, LayerPath]:
     """Layer for each cell, by its number, as far as one fits.
 
     Of each network of PyTorch the layers come in order; names: `weight_ih` of a layer by a kernel's name.
     Raises InvalidArgumentError where layers of several fit and nothing tells which.
     """
     free = _layers_of(state if ordered else dict(sorted(state.items())))
-    found: dict[int, Layer] = {}
+    found: dict[int, LayerPath] = {}
     for number, cell in enumerate(cells):
         layer = layer_named(names.get(cell.variables[0].op.name, ""))
         if layer is not None and cell.fits(state, layer):

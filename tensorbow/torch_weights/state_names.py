@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.torch_weights.layouts import LAST_NAMES
-from tensorbow.torch_weights.recurrent import Layer, TorchCell
+from tensorbow.torch_weights.recurrent import LayerPath, TorchCell
 from tensorbow.torch_weights.weight import GraphWeight
 
 OF_LAYERS = {ours for names in LAST_NAMES.values() for ours in names}
@@ -19,7 +19,7 @@ def torch_name(name: str) -> str:
 
 def state_names(
     variables: Sequence[GraphWeight], cells: Sequence[TorchCell]
-) -> tuple[dict[GraphWeight, str], list[Layer]]:
+) -> tuple[dict[GraphWeight, str], list[LayerPath]]:
     """Entries of variables that are in no cell, and layers of the cells.
 
     Scopes that are around all variables are left out: a module does not know its own name. A layer keeps its

@@ -43,13 +43,17 @@ from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, Monito
 from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
 from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
+from tensorbow.training.scaffold import Scaffold
+from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from tensorbow.training.supervisor import Supervisor
+from tensorbow.training.sync_replicas import SyncReplicasOptimizer
 
 __all__ = [
     "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
     "CheckpointState",
+    "ChiefSessionCreator",
     "FileWriter",
     "FileWriterCache",
     "MetaGraphDef",
@@ -60,9 +64,12 @@ __all__ = [
     "SavedModel",
     "Saver",
     "SaverDef",
+    "Scaffold",
     "SummarySaverHook",
     "Supervisor",
+    "SyncReplicasOptimizer",
     "TrainingProgress",
+    "WorkerSessionCreator",
     "best_checkpoint",
     "checkpoint_exists",
     "console_of_worker",

@@ -21,6 +21,7 @@ from tensorbow.runtime import (
     get_global_step,
 )
 from tensorbow.training.checkpoints import make_folder
+from tensorbow.training.session_creators import AsScaffold
 from tensorbow.variables import Variable
 
 
@@ -158,12 +159,17 @@ class SummarySaverHook(SessionRunHook):
         output_dir: AsPath | None = None,
         summary_writer: AsFileWriter | None = None,
         summary_op: Any = None,
+        scaffold: AsScaffold | None = None,
     ):
-        """summary_op: a summary; by default all of the graph, merged, if it has any.
+        """summary_op: a summary; by default the scaffold's, or all of the graph, merged, if it has any.
 
-        Raises InvalidArgumentError unless exactly one of output_dir and summary_writer is given, and for a
-        summary_op that is none.
+        Raises InvalidArgumentError unless exactly one of output_dir and summary_writer is given, for a
+        summary_op that is none, and for both a summary_op and a scaffold.
         """
+        if summary_op is not None and scaffold is not None:
+            raise InvalidArgumentError(
+                "SummarySaverHook: expected summary_op or scaffold, got both; give one"
+            )
         if (output_dir is None) == (summary_writer is None):
             raise InvalidArgumentError(
                 "SummarySaverHook: expected output_dir or summary_writer, "
@@ -172,17 +178,22 @@ class SummarySaverHook(SessionRunHook):
         if summary_op is not None and not is_summary(summary_op):
             raise refuse("SummarySaverHook", "summary_op", "a summary of tb.summary", summary_op)
         self._every, self._folder = save_steps, output_dir
-        self._writer, self._summary = summary_writer, summary_op
+        self._writer, self._summary, self._scaffold = summary_writer, summary_op, scaffold
         self._global_step: Variable | None = None
         self._step = 0
 
     def begin(self) -> None:
         """Finds the summaries and the global step, and opens the file."""
         self._global_step = get_global_step()
-        if self._summary is None:
+        if self._summary is None and self._scaffold is None:
             self._summary = merge_all()
         if self._writer is None and self._folder is not None:
             self._writer = FileWriter(self._folder, get_default_graph())
+
+    def after_create_session(self, session: Session) -> None:
+        """Takes the scaffold's summary, which is made with the session."""
+        if self._scaffold is not None:
+            self._summary = self._scaffold.summary_op
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Fetches the summary where one is due: with the first step, and every `save_steps` after."""

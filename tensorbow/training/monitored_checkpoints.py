@@ -5,26 +5,27 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import AsGraph, get_default_graph
-from tensorbow.kinds import AsPath, Flag, NonNegative, Positive, PositiveNumber, Text, checked, instance
+from tensorbow.kinds import AsPath, Flag, NonNegative, Positive, PositiveNumber, Text, checked
 from tensorbow.runtime import (
     MonitoredSession,
     Session,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
+    StepCounterHook,
     get_global_step,
 )
-from tensorbow.runtime.monitored import Hooks, RestoringHook
+from tensorbow.runtime.monitored import Hooks
 from tensorbow.training.checkpoints import make_folder
+from tensorbow.training.event_files import SummarySaverHook
 from tensorbow.training.saver import Saver
+from tensorbow.training.scaffold import AsSaver, Scaffold
+from tensorbow.training.session_creators import AsScaffold, ChiefSessionCreator, WorkerSessionCreator
 from tensorbow.variables import Variable, global_variables
-
-AsSaver: TypeAlias = Annotated[Saver, instance(Saver, expected="a tb.train.Saver")]
 
 
 class KeepsState(Protocol):
@@ -51,17 +52,21 @@ class CheckpointSaverHook(SessionRunHook):
         save_steps: Positive | None = None,
         saver: AsSaver | None = None,
         checkpoint_basename: Text = "model.ckpt",
+        scaffold: AsScaffold | None = None,
     ):
-        """saver: by default one of all variables.
+        """saver: by default the scaffold's, or one of all variables.
 
-        Raises InvalidArgumentError unless exactly one of save_secs and save_steps is given.
+        Raises InvalidArgumentError unless exactly one of save_secs and save_steps is given, and for both a
+        saver and a scaffold.
         """
+        if saver is not None and scaffold is not None:
+            raise InvalidArgumentError("CheckpointSaverHook: expected saver or scaffold, got both; give one")
         if (save_secs is None) == (save_steps is None):
             raise InvalidArgumentError(
                 f"CheckpointSaverHook: expected save_secs or save_steps, got {save_secs} and {save_steps}"
             )
         self.folder = Path(checkpoint_dir)
-        self._every_s, self._every, self._saver = save_secs, save_steps, saver
+        self._every_s, self._every, self._saver, self._scaffold = save_secs, save_steps, saver, scaffold
         self._path = self.folder / checkpoint_basename
         self._states: list[tuple[KeepsState, Path]] = []
         self._global_step: Variable | None = None
@@ -70,12 +75,14 @@ class CheckpointSaverHook(SessionRunHook):
 
     def begin(self) -> None:
         """Makes the saver, if the graph has variables, and finds the global step."""
-        if self._saver is None and global_variables():
+        if self._saver is None and self._scaffold is None and global_variables():
             self._saver = Saver()
         self._global_step = get_global_step()
 
     def after_create_session(self, session: Session) -> None:
         """Starts counting steps and seconds."""
+        if self._scaffold is not None:
+            self._saver = self._scaffold.saver
         self._steps = self._saved = 0
         self._saved_s = time.monotonic()
 
@@ -136,31 +143,20 @@ class CheckpointSaverHook(SessionRunHook):
         state.save_newest(folder)
 
 
-class _Restoring(RestoringHook):
-    """Restores variables from the newest checkpoint of a folder."""
-
-    def __init__(self, folder: str):
-        self._folder = folder
-
-    def restore(self, session: Session) -> bool:
-        """Restores; False if there is no checkpoint."""
-        newest = latest_checkpoint(self._folder)
-        if newest is None:
-            return False
-        with session.graph.as_default():
-            Saver().restore(session, newest)
-        return True
-
-
 @checked
 def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     master: Text = "",
     is_chief: Flag = True,
-    *,
     checkpoint_dir: AsPath | None = None,
+    scaffold: AsScaffold | None = None,
     hooks: Hooks = (),
+    chief_only_hooks: Hooks = (),
+    *,
     save_checkpoint_secs: PositiveNumber | None = None,
     save_checkpoint_steps: Positive | None = None,
+    save_summaries_steps: Positive | None = None,
+    log_step_count_steps: Positive | None = None,
+    summary_dir: AsPath | None = None,
     max_wait_secs: NonNegative = 7200.0,
     target: Text = "",
     graph: AsGraph | None = None,
@@ -171,25 +167,40 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     With a checkpoint_dir it saves every 600 s, or as given; `save_checkpoint_steps` counts steps. Replicators
     that are initialised with the session, `replicator.init(session)`, are restored then and saved with it.
     master: TensorFlow's name of target. is_chief: the worker of a cluster that initialises the variables,
-    restores and saves; the others wait for it. After a task has failed, the session begins anew from the last
-    checkpoint; max_wait_secs: how long it waits for that. options: of the session, as of `tb.Session`.
+    restores and saves; the others wait for it. scaffold: how variables are initialised and saved.
+    chief_only_hooks: hooks of the chief. save_summaries_steps: the chief writes the scaffold's summaries into
+    summary_dir, by default checkpoint_dir, every so many steps. log_step_count_steps: the chief logs the rate
+    of steps. After a task has failed, the session begins anew from the last checkpoint; max_wait_secs: how
+    long it waits for that. options: of the session, as of `tb.Session`.
     """
     graph = graph if graph is not None else get_default_graph()
     if master and target:
         raise InvalidArgumentError("MonitoredTrainingSession: expected master or target, got both; give one")
-    given: dict[str, Any] = {**options, "target": target or master, "graph": graph}
-    given |= {"is_chief": is_chief, "max_wait_secs": max_wait_secs}
-    if checkpoint_dir is None:
-        if save_checkpoint_secs is not None or save_checkpoint_steps is not None:
-            raise InvalidArgumentError(
-                "MonitoredTrainingSession: save_checkpoint_secs and save_checkpoint_steps need a "
-                "checkpoint_dir; give it, or leave them out"
-            )
-        return MonitoredSession(hooks=hooks, **given)
+    if checkpoint_dir is None and (save_checkpoint_secs is not None or save_checkpoint_steps is not None):
+        raise InvalidArgumentError(
+            "MonitoredTrainingSession: save_checkpoint_secs and save_checkpoint_steps need a "
+            "checkpoint_dir; give it, or leave them out"
+        )
+    summary_dir = checkpoint_dir if summary_dir is None else summary_dir
+    if save_summaries_steps is not None and summary_dir is None:
+        raise InvalidArgumentError(
+            "MonitoredTrainingSession: save_summaries_steps needs a checkpoint_dir or a summary_dir; give "
+            "one, or leave it out"
+        )
+    scaffold = Scaffold() if scaffold is None else scaffold
+    given: dict[str, Any] = {**options, "max_wait_secs": max_wait_secs}
     if not is_chief:
-        return MonitoredSession(hooks=hooks, **given)
-    if save_checkpoint_secs is None and save_checkpoint_steps is None:
-        save_checkpoint_secs = 600
-    saving = CheckpointSaverHook(checkpoint_dir, save_checkpoint_secs, save_checkpoint_steps)
-    every = [_Restoring(str(checkpoint_dir)), *hooks, saving]
-    return MonitoredSession(hooks=every, **given)
+        worker = WorkerSessionCreator(scaffold, target or master, **given)
+        return MonitoredSession(worker, hooks=hooks, graph=graph)
+    every = [*hooks, *chief_only_hooks]
+    if log_step_count_steps is not None:
+        every.append(StepCounterHook(log_step_count_steps))
+    if save_summaries_steps is not None:
+        every.append(SummarySaverHook(save_summaries_steps, summary_dir, scaffold=scaffold))
+    if checkpoint_dir is not None:
+        if save_checkpoint_secs is None and save_checkpoint_steps is None:
+            save_checkpoint_secs = 600
+        steps = save_checkpoint_steps
+        every.append(CheckpointSaverHook(checkpoint_dir, save_checkpoint_secs, steps, scaffold=scaffold))
+    chief = ChiefSessionCreator(scaffold, target or master, checkpoint_dir=checkpoint_dir, **given)
+    return MonitoredSession(chief, hooks=every, graph=graph)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
 from tensorbow.errors import (
@@ -20,27 +20,22 @@ from tensorbow.errors import (
 )
 from tensorbow.graph import AsGraph, get_default_graph
 from tensorbow.kinds import (
-    FUNCTION,
     AsPath,
     Flag,
-    Function,
     NonNegative,
     Text,
     checked,
-    optional,
 )
 from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime import AsConfig, Session, get_global_step
 from tensorbow.runtime.prepared_variables import prepare_variables
-from tensorbow.training.monitored_checkpoints import AsSaver
 from tensorbow.training.saver import Saver
+from tensorbow.training.scaffold import AsSaver, InitFn
 from tensorbow.variables import global_variables, global_variables_initializer, local_variables
 
 PAUSE_S = 0.2  # between two looks whether the variables have values
 
 _logger = logging.getLogger("tensorbow.training")
-
-InitFn: TypeAlias = Annotated["Function | None", optional(FUNCTION)]
 
 
 class Supervisor:

@@ -15,6 +15,7 @@ IGNORED = {
     **dict.fromkeys(("gate_gradients", "aggregation_method"), "anything"),
     "colocate_gradients_with_ops": "flag",
 }
+STRENGTHS = {"l1_regularization_strength": "positive", "l2_regularization_strength": "positive"}
 OWN = {"use_locking": "flag", "decay_all": "flag", "weight_decay": "positive", "name": "name"}
 
 
@@ -48,6 +49,16 @@ def optimizer(kind: str, arguments: Mapping[str, Any], **sorts: str) -> Call:
 
 def gradient_and_weights() -> Mapping[str, Any]:
     return {"grads_and_vars": [(tb.constant([1.0, 2.0]), weights())]}
+
+
+def synchronous() -> Any:
+    return tb.train.SyncReplicasOptimizer(tb.train.GradientDescentOptimizer(0.1), 2)
+
+
+def applied(method: str) -> Any:
+    optimizer = synchronous()
+    optimizer.minimize(loss(), tb.train.get_or_create_global_step())
+    return getattr(optimizer, method)
 
 
 def schedule(make: Callable[[], Any], name: str, arguments: Mapping[str, Any], **sorts: str) -> Call:
@@ -102,6 +113,63 @@ CALLS: Mapping[str, Call] = {
         momentum="fraction",
         epsilon="positive",
         centered="flag",
+    ),
+    "train.FtrlOptimizer": optimizer(
+        "Ftrl",
+        {"learning_rate": 0.1},
+        learning_rate_power="anything",
+        initial_accumulator_value="positive",
+        accum_name="name",
+        linear_name="name",
+        l2_shrinkage_regularization_strength="positive",
+        **STRENGTHS,
+    ),
+    "train.ProximalGradientDescentOptimizer": optimizer(
+        "ProximalGradientDescent", {"learning_rate": 0.1}, **STRENGTHS
+    ),
+    "train.ProximalAdagradOptimizer": optimizer(
+        "ProximalAdagrad", {"learning_rate": 0.1}, initial_accumulator_value="positive", **STRENGTHS
+    ),
+    "train.AdagradDAOptimizer": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.train.get_or_create_global_step()},
+        {
+            "learning_rate": "positive",
+            **OWN,
+            "global_step": "object",
+            "initial_gradient_squared_accumulator_value": "positive",
+            **STRENGTHS,
+        },
+        names=("AdagradDA",),
+    ),
+    "train.SyncReplicasOptimizer": Call(
+        lambda: {"opt": tb.train.GradientDescentOptimizer(0.1), "replicas_to_aggregate": 2},
+        {
+            **{"opt": "object", "replicas_to_aggregate": "count", "total_num_replicas": "count or none"},
+            **{"variable_averages": "nothing", "variables_to_average": "nothing", "use_locking": "flag"},
+        },
+    ),
+    "SyncReplicasOptimizer.apply_gradients": Call(
+        lambda: {**gradient_and_weights(), "global_step": tb.train.get_or_create_global_step()},
+        {"grads_and_vars": "list", "global_step": "object"},
+        target=lambda: synchronous().apply_gradients,
+        names=("apply_gradients",),
+    ),
+    "SyncReplicasOptimizer.get_init_tokens_op": Call(
+        dict,
+        {"num_tokens": "count"},
+        {"num_tokens": frozenset({"-1"})},
+        target=lambda: applied("get_init_tokens_op"),
+    ),
+    "SyncReplicasOptimizer.make_session_run_hook": Call(
+        lambda: {"is_chief": True},
+        {"is_chief": "flag", "num_tokens": "count"},
+        {"num_tokens": frozenset({"-1"})},
+        target=lambda: applied("make_session_run_hook"),
+    ),
+    "SyncReplicasOptimizer.get_slot": Call(
+        lambda: {"variable": weights(), "name": "Momentum"},
+        {"variable": "variable", "name": "text"},
+        target=lambda: synchronous().get_slot,
     ),
     "train.ScipyOptimizerInterface": Call(
         lambda: {"loss": loss()},

@@ -174,7 +174,7 @@ CALLS: Mapping[str, Call] = {
         dict,
         {
             **{"hooks": "object", "target": "text", "graph": "nothing"},
-            **{"is_chief": "flag", "max_wait_secs": "number"},
+            **{"is_chief": "flag", "max_wait_secs": "number", "session_creator": "nothing"},
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
         names=("Session",),
@@ -188,9 +188,40 @@ CALLS: Mapping[str, Call] = {
             "save_checkpoint_steps": "nothing",
             **{"master": "text", "target": "text", "is_chief": "flag", "max_wait_secs": "number"},
             "graph": "nothing",
+            "scaffold": "nothing",
+            "chief_only_hooks": "object",
+            "save_summaries_steps": "nothing",
+            "log_step_count_steps": "count or none",
+            "summary_dir": "text or none",
         },
-        {"graph": GRAPH, "hooks": frozenset({"empty list"}), "checkpoint_dir": frozenset({"path"})},
+        {
+            "graph": GRAPH,
+            **dict.fromkeys(("hooks", "chief_only_hooks"), frozenset({"empty list", "empty tuple"})),
+            **dict.fromkeys(("checkpoint_dir", "summary_dir"), frozenset({"path"})),
+        },
         names=("Session", "checkpoint_dir"),
+    ),
+    "train.Scaffold": Call(
+        dict,
+        {
+            **dict.fromkeys(("init_op", "local_init_op", "ready_op", "ready_for_local_init_op"), "nothing"),
+            **dict.fromkeys(("init_feed_dict", "local_init_feed_dict"), "names or none"),
+            **{"init_fn": "function or none", "summary_op": "nothing", "saver": "nothing"},
+        },
+        dict.fromkeys(
+            ("init_op", "local_init_op", "ready_op", "ready_for_local_init_op"), frozenset({"tensor"})
+        ),
+    ),
+    "train.ChiefSessionCreator": Call(
+        dict,
+        {
+            **{"scaffold": "nothing", "master": "text", "config": "nothing", "max_wait_secs": "number"},
+            **dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), "text or none"),
+        },
+        dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), frozenset({"path"})),
+    ),
+    "train.WorkerSessionCreator": Call(
+        dict, {"scaffold": "nothing", "master": "text", "config": "nothing", "max_wait_secs": "number"}
     ),
     "train.CheckpointSaverHook": Call(
         lambda: {"checkpoint_dir": "folder", "save_steps": 3},
@@ -199,6 +230,7 @@ CALLS: Mapping[str, Call] = {
             "save_secs": "nothing",
             "save_steps": "count",
             "saver": "nothing",
+            "scaffold": "nothing",
             "checkpoint_basename": "text",
         },
         {"checkpoint_dir": frozenset({"path"})},

@@ -82,7 +82,11 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.SummarySaverHook": Call(
         lambda: {"save_steps": 1, "output_dir": "logs"},
-        {"save_steps": "count", "output_dir": "object", "summary_writer": "nothing", "summary_op": "nothing"},
+        {
+            "save_steps": "count",
+            "output_dir": "object",
+            **dict.fromkeys(("summary_writer", "summary_op", "scaffold"), "nothing"),
+        },
         {"output_dir": PATH},
     ),
 }

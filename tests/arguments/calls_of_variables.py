@@ -48,6 +48,12 @@ def rows() -> Any:
     return tb.placeholder(tb.float32, [None, 3], name="rows")
 
 
+def called_layer() -> Any:
+    layer = tb.layers.Dense(4)
+    layer(rows())
+    return layer
+
+
 def weights() -> Any:
     return tb.Variable(np.ones(2, np.float32), name="weights")
 
@@ -235,12 +241,45 @@ CALLS: Mapping[str, Call] = {
         )
     },
     **{f"{name}_initializer": with_seed(name) for name in ("glorot_normal", "glorot_uniform")},
-    "LayerObject.__call__": Call(
-        lambda: {"inputs": rows()},
-        {"inputs": "tensor"},
-        target=lambda: tb.layers.Dense(4),
-        names=(*OF_INITIALIZER, "dense", "MatMul", "constant"),
+    **{
+        f"Layer.{method}": Call(
+            lambda: {"inputs": rows()},
+            {"inputs": "tensor"},
+            target=lambda method=method: getattr(tb.layers.Dense(4), method),
+            names=(*OF_INITIALIZER, "dense", "MatMul", "constant"),
+        )
+        for method in ("__call__", "apply")
+    },
+    "layers.Layer": Call(
+        dict,
+        {"trainable": "flag", "dtype": "dtype or none", "activity_regularizer": "function or none"}
+        | {"_reuse": "flag or none"},
     ),
+    "Layer.add_weight": Call(
+        lambda: {"name": "w", "shape": [2]},
+        {
+            "dtype": "dtype or none",
+            "name": "text",
+            "initializer": "nothing",
+            "regularizer": "function or none",
+            "partitioner": "function or none",
+            "use_resource": "flag or none",
+            **{name: SCALARS[name] for name in ("synchronization", "aggregation")},
+            "trainable": "flag",
+        },
+        {"initializer": START, "shape": SHAPES},
+        target=lambda: called_layer().add_weight,
+        names=OF_INITIALIZER,
+    ),
+    **{
+        f"Layer.add_{what}": Call(
+            lambda key=key: {key: tb.constant(1.0)},
+            {"losses": "object", "updates": "object", "inputs": "anything"},
+            dict.fromkeys(("losses", "updates"), frozenset({"none", "empty list", "empty tuple", "tensor"})),
+            target=lambda what=what: getattr(called_layer(), f"add_{what}"),
+        )
+        for what, key in (("loss", "losses"), ("update", "updates"))
+    },
     "layers.dense": Call(
         lambda: {"inputs": rows(), "units": 4},
         {"units": "count", **LAYER},
@@ -265,6 +304,10 @@ CALLS: Mapping[str, Call] = {
         },
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
+    ),
+    "is_variable_initialized": Call(lambda: {"variable": weights()}, {"variable": "variable"}),
+    "report_uninitialized_variables": Call(
+        dict, {"var_list": "nothing"}, {"var_list": frozenset({"empty list", "empty tuple"})}
     ),
     **{
         f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))

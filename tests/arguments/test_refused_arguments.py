@@ -155,6 +155,11 @@ def test_tensorflows_order_of_arguments() -> None:
         tb.train.AdamOptimizer: ["learning_rate", "beta1", "beta2", "epsilon", "use_locking", "name"],
         tb.train.AdagradOptimizer: ["learning_rate", "initial_accumulator_value", "use_locking", "name"],
         tb.train.AdadeltaOptimizer: ["learning_rate", "rho", "epsilon", "use_locking", "name"],
+        tb.train.FtrlOptimizer: [
+            *("learning_rate", "learning_rate_power", "initial_accumulator_value"),
+            *("l1_regularization_strength", "l2_regularization_strength", "use_locking", "name"),
+            *("accum_name", "linear_name", "l2_shrinkage_regularization_strength"),
+        ],
         tb.train.RMSPropOptimizer: [
             *("learning_rate", "decay", "momentum", "epsilon", "use_locking", "centered", "name")
         ],
@@ -171,7 +176,14 @@ def test_tensorflows_order_of_arguments() -> None:
             *("aggregation_method", "stop_gradients", "unconnected_gradients"),
         ],
         tb.Session.__init__: ["self", "target", "graph", "config"],
-        tb.train.MonitoredSession: [],
+        tb.train.MonitoredSession: ["session_creator"],
+        tb.train.MonitoredTrainingSession: [
+            *("master", "is_chief", "checkpoint_dir", "scaffold", "hooks", "chief_only_hooks")
+        ],
+        tb.train.Scaffold: [
+            *("init_op", "init_feed_dict", "init_fn", "ready_op", "ready_for_local_init_op"),
+            *("local_init_op", "summary_op", "saver", "local_init_feed_dict"),
+        ],
     }
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for target, expected in positional.items():

@@ -24,16 +24,16 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def curves() -> tuple[Any, Any]:
-    """Losses [rounds, replicas] of TensorBow and [runs, rounds, replicas] of PyTorch."""
+    """Losses [runs, rounds, replicas] of TensorBow and of PyTorch."""
     random = np.random.default_rng(0)
     noise = 1e-3 * random.standard_normal((4, 200, 2)) * (np.arange(200) > 2)[:, None]
-    return np.full((200, 2), 2.0), 2.0 + noise
+    return np.full((2, 200, 2), 2.0), 2.0 + noise
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0])
 def test_the_first_rounds_must_agree_one_by_one(script: Any, wrong: float) -> None:
     mine, torchs = curves()
-    mine[:3] += wrong * np.array([[1], [-1], [0]])  # which smoothing hides
+    mine[0, :3] += wrong * np.array([[1], [-1], [0]])  # which smoothing hides
     details = script.compare(mine, torchs)
     assert details["first_rounds_agree"] is (wrong == 0)
     details |= {"model": "resnet32", "rounds": 200, "replicas": 2, "batch_size": 4}

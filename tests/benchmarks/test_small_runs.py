@@ -33,6 +33,7 @@ QUICK = (  # those without peers and data of their own
     "replicator_overhead",
     "round_profile",
     "table_5_1",
+    "zoo",
 )
 
 

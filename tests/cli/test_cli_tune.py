@@ -32,7 +32,7 @@ OPTIONS = (
 
 def test_help_has_every_option_with_its_default(call: Call) -> None:
     text = " ".join(call("tune", "--help").out.split())
-    entries = re.split(r" (?=--[a-z])", text.partition("Model and data:")[2])
+    entries = re.split(r" (?=--[a-z])", text.partition("Measurement:")[2])
     for option in OPTIONS.split():
         assert any(re.match(rf"{option}[ ,]", entry) and "[default:" in entry for entry in entries), option
     assert "tune" in call("--help").out

@@ -20,6 +20,7 @@ from scheduler import Synchronisation, TrainingConfig
 from scheduler.options import documents_options, option, options_of, read_options, same_option
 from scheduler.sweeps.search_space import read_range, read_values
 from scheduler.training.configuration.synonyms import nearest_option
+from tensorbow.cli.app import COMMANDS
 from tensorbow.cli.grouped_help import OTHER_SUBJECT, SUBJECTS
 from tensorbow.cli.options import RUN_OPTIONS, add_options, checked, given_options, read_config
 from tensorbow.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
@@ -156,6 +157,15 @@ def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
         if not declared.of_one_run and wrong == -1.5:
             (tmp_path / "c.yaml").write_text(json.dumps({"model": "lenet", name: wrong}))
             assert call("train", "--config", "c.yaml").line == f"tensorbow: --config c.yaml: {caught.value}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+def test_every_option_but_help_is_under_a_subject(command: click.Command, call: Call) -> None:
+    told = call(str(command.name), "--help").out
+    left = told.partition(f"\n{OTHER_SUBJECT}:")[2].partition("MODEL:")[0]
+    assert left.split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    assert all(f"  {each.opts[0]}" in told for each in options)
 
 
 @pytest.mark.parametrize(

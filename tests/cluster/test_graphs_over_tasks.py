@@ -358,13 +358,50 @@ def test_a_chief_that_is_started_again_restores_while_others_train_and_initialis
         with tb.device("/job:ps/task:1"):
             tb.Variable(np.float32(7), name="since")  # a variable of no checkpoint
         saver = tb.train.Saver([step])
-        monkeypatch.setattr("tensorbow.training.monitored_checkpoints.Saver", lambda: saver)
+        monkeypatch.setattr("tensorbow.training.scaffold.Saver", lambda: saver)
         monkeypatch.setattr("tensorbow.training.supervisor.Saver", lambda: saver)
         with chief_session() as session:
             assert others == [5]
             assert session.run(step) == 1
             assert session.run("since:0") == 7
             assert other.run(update) == 2  # trains on from the checkpoint
+
+
+def test_scaffolds_of_a_chief_and_of_a_worker_that_waits(servers):
+    """A worker's local variables and pieces are its own; it waits for what the chief initialises."""
+    target, told = servers["worker0"].target, threading.Event()
+    with tb.device("/job:ps/task:1"), tb.container("box"):
+        w = tb.Variable(np.float32([1, 2]), name="w")
+    with tb.device("/job:worker/task:1"):
+        local = tb.get_local_variable("local", [], initializer=tb.ones_initializer())
+    report, of_w = tb.report_uninitialized_variables(), tb.report_uninitialized_variables([w])
+    with tb.Session(target) as session:
+        assert session.run(report).tolist() == [b"w", b"local"]
+
+    def init_fn(scaffold, session):
+        assert session.run(of_w).shape == (0,)
+        told.wait(10)
+
+    chief = tb.train.Scaffold(init_op=w.initializer, init_fn=init_fn)
+    worker = tb.train.Scaffold(local_init_op=local.assign(5.0), ready_for_local_init_op=of_w, ready_op=report)
+    hasty = tb.train.WorkerSessionCreator(worker, target, max_wait_secs=0.1)
+    with pytest.raises(FailedPreconditionError, match=r"waited 0\.1 s for the chief to initialise w;"):
+        tb.train.MonitoredSession(hasty)
+    made = []
+
+    def prepare():
+        made.append(tb.train.MonitoredTrainingSession(target, scaffold=chief, graph=w.graph))
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    with tb.train.MonitoredTrainingSession(target, is_chief=False, scaffold=worker) as session:
+        assert session.run(w).tolist() == [1, 2]
+        assert session.run(local) == 5
+        told.set()
+        thread.join()
+        assert session.run(report).shape == (0,)
+        assert session.run(local) == 1  # initialised by the chief's default, since the graph is one
+    made[0].close()
 
 
 # Addresses and tokens -----------------------------------------------------------------------------

@@ -43,14 +43,17 @@ def called(call: NativeCall) -> None:
 
 def vectors_are_swapped_again_and_again() -> None:
     group = workers.duplicate(by_streams=True)
-    own, theirs = (np.zeros(7, np.uint8) for _ in range(2))
-    begin, end = group.native_swap(own.ctypes.data, theirs.ctypes.data, own.size)
-    for number in range(3):
-        own[:] = 10 * number + RANK
-        called(begin)
-        called(end)
-        assert (theirs == 10 * number + 1 - RANK).all()
-        assert (own == 10 * number + RANK).all()
+    for size in (280_003, 1, 0):
+        own, theirs = (np.zeros(size, np.uint8) for _ in range(2))
+        begin, end = group.native_swap(own.ctypes.data, theirs.ctypes.data, size)
+        for number in range(3):
+            drawn = [np.random.default_rng([number, rank]) for rank in range(2)]
+            sent = [generator.integers(0, 256, size, np.uint8) for generator in drawn]
+            own[:] = sent[RANK]
+            called(begin)
+            called(end)
+            assert (theirs == sent[1 - RANK]).all()
+            assert (own == sent[RANK]).all()
 
 
 def trained(model: Any, exchange: str, alone: bool = False, **options: Any) -> dict[str, np.ndarray]:

@@ -178,7 +178,7 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, target: str | None, 
 
 def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(FailedPreconditionError, match="needs pyarrow; pip install"):
+    with pytest.raises(FailedPreconditionError, match=r"needs pyarrow; pip install 'tensorbow\[parquet\]'"):
         load_own(str(written(tmp_path / "t.parquet", "")))
 
 

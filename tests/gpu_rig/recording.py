@@ -17,7 +17,7 @@ from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.kernels.gpu.fused.replicated_source import replicated
 from tensorbow.kernels.gpu.rounds.source import ROUNDS
 from tensorbow.kernels.gpu.runtime.program import CudaSource
-from tensorbow.specs import as_dtype, uncompiled
+from tensorbow.specs import DType, as_dtype, uncompiled
 from tests.gpu_rig.cuda_compiler import compile_cuda
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
@@ -55,10 +55,14 @@ def gpu_samples() -> tuple[Sample, ...]:
     """Contract samples of all ops with a GPU kernel."""
     ops = every_gpu_kernel()
     return tuple(
-        sample
-        for sample in all_samples()
-        if sample.op.name in ops and not uncompiled(as_dtype(a.dtype) for a in sample.inputs)
+        sample for sample in all_samples() if sample.op.name in ops and not uncompiled(_dtypes(sample))
     )
+
+
+def _dtypes(sample: Sample) -> list[DType]:
+    """Dtypes of the inputs, and those that attributes name, as that of a cast."""
+    named = [value for value in sample.complete_attrs.values() if isinstance(value, DType)]
+    return [*(as_dtype(array.dtype) for array in sample.inputs), *named]
 
 
 def in_float64(sample: Sample) -> tuple[np.ndarray, ...]:

@@ -260,6 +260,40 @@ def test_constants_that_loops_read_are_in_their_frame_there() -> None:
         assert (nodes[name].op, list(nodes[name].input)) == ("Const", ["^while/Merge"])
 
 
+@pytest.mark.parametrize("shrinkage", [0.0, 0.25])
+def test_updates_with_regularisation_are_those_of_tensorflow(shrinkage: float) -> None:
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        w = tb.Variable(np.array([0.5, -0.25], np.float32), name="w")
+        loss = tb.reduce_sum(tb.square(w - 1.0))
+        optimizers = [
+            tb.train.FtrlOptimizer(0.1, -0.75, 0.1, 0.5, 0.1, l2_shrinkage_regularization_strength=shrinkage),
+            tb.train.ProximalAdagradOptimizer(0.1, 0.1, 0.5),
+            tb.train.ProximalGradientDescentOptimizer(0.1, 0.5),
+        ]
+        updates = [each.minimize(loss).name for each in optimizers]
+        initial = tb.global_variables_initializer().name
+        session.run(initial)
+        for update in updates:
+            session.run(update)
+        expected = session.run("w:0")
+    message = message_of(graph)
+    nodes = [node for node in message.node if node.op.startswith("Apply")]
+    made = {node.op: sum(not item.startswith("^") for item in node.input) for node in nodes}
+    ftrl = {"ApplyFtrlV2": 9} if shrinkage else {"ApplyFtrl": 8}
+    assert made == {**ftrl, "ApplyProximalAdagrad": 6, "ApplyProximalGradientDescent": 5}
+    for node in message.node:  # as other writers have them
+        if not node.name.startswith(("Ftrl/", "Proximal")):
+            continue
+        for key in [key for key in node.attr if key.startswith("_")]:
+            del node.attr[key]
+    with tb.Graph().as_default(), tb.Session() as session:
+        tb.import_graph_def(message.SerializeToString(), name="")
+        session.run(initial)
+        for update in updates:
+            session.run(update)
+        np.testing.assert_array_equal(session.run("w:0"), expected)
+
+
 def test_constant_inputs_of_other_writers_become_attributes() -> None:
     """Without what this library adds, as after another program has written the graph again."""
     with tb.Graph().as_default() as graph, tb.Session() as session:

@@ -23,6 +23,7 @@ OPTIMIZERS = {
     "momentum": lambda: tb.train.MomentumOptimizer(0.05, 0.9),
     "decay": lambda: tb.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True, weight_decay=1e-3),
     "adam": lambda: tb.train.AdamOptimizer(0.01),
+    "ftrl": lambda: tb.train.FtrlOptimizer(0.05, -0.4, l1_regularization_strength=0.01),
     "rmsprop": lambda: tb.train.RMSPropOptimizer(0.01, momentum=0.5),
 }
 

@@ -162,6 +162,22 @@ def test_wrappers(session):
     np.testing.assert_allclose(dropped[dropped != 0], 2 * whole[dropped != 0])
 
 
+def test_each_layer_on_a_device_of_its_own():
+    layers = [rnn_cell.DeviceWrapper(rnn_cell.GRUCell(2), f"/cpu:{number}") for number in (1, 0)]
+    x, states = tb.zeros([3, 4]), [tb.zeros([3, 2])] * 2
+    y, _ = rnn_cell.MultiRNNCell(layers)(x, states)
+    assert [v.device for v in tb.trainable_variables()] == ["/device:CPU:1"] * 4 + ["/device:CPU:0"] * 4
+    assert y.device == "/device:CPU:0"
+    assert tb.identity(y).device == ""
+
+
+def test_a_missing_name_of_a_cell_has_its_public_module_and_a_near_one():
+    with pytest.raises(
+        AttributeError, match=r"'tensorbow.nn.rnn_cell' has no attribute 'GRUCel'.*tb.nn.rnn_cell.GRUCell"
+    ):
+        rnn_cell.GRUCel  # noqa: B018
+
+
 def test_gradients_flow_through_time(session):
     """The sum over steps of a linear cell's gradient is that of its closed form."""
     given = tb.constant(np.ones((1, 3, 1)))

@@ -87,6 +87,8 @@ PICTURES: dict[str, tuple[int, float, dict[str, Any]]] = {
     "googlenet": (3, 0.8, {}),
     "resnet50": (2, 0.5, {}),
     "overfeat": (2, 0.8, {}),
+    "vgg_a": (3, 0.7, {"image_size": (32, 32)}),
+    "inception_v3": (1, 0.25, {"image_size": (75, 75)}),  # 0.39 after 45 steps, 0.94 after six epochs
 }
 
 

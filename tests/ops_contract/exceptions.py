@@ -30,6 +30,14 @@ STRUCTURAL = {
     ),
     **dict.fromkeys(
         (
+            *("HashTableV2", "MutableHashTableV2", "InitializeTableV2", "InitializeTableFromTextFileV2"),
+            *(f"LookupTable{name}V2" for name in ("Export", "Find", "Insert", "Remove", "Size")),
+        ),
+        "tables of a session: tests/lookup",
+    ),
+    "IsVariableInitialized": "tells of a session's variables: tests/training/test_scaffold.py",
+    **dict.fromkeys(
+        (
             f"TensorArray{name}V3"
             for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size")
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from tensorbow.ops.adaptive_updates import (
 )
 from tensorbow.ops.sparse_adaptive_updates import (
     SparseApplyAdadelta,
+    SparseApplyAdagrad,
     SparseApplyCenteredRMSProp,
     SparseApplyRMSProp,
 )
-from tensorbow.ops.sparse_updates import SparseApplyAdagrad
 from tensorbow.specs import Array
 from tests.ops_contract.sample import Sample, integers, normal, uniform, vector
 
@@ -63,8 +63,10 @@ def _adam(w: Array, m: Array, v: Array, g: Array, *scalars: Array) -> tuple[Arra
     return w - rate * (1 - power2) ** 0.5 / (1 - power1) * m / (v**0.5 + e), m, v
 
 
-def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...], **more: Any) -> list[Sample]:
-    """Sample whose slots of squares are positive; these follow the other slots, except for velocities."""
+def update_samples(
+    op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...], **attrs: Any
+) -> list[Sample]:
+    """Samples with positive slots; attrs: of the op, which the formula takes, too."""
 
     def after(*inputs: Array, decay: float) -> tuple[Array, ...]:
         wide = [array.astype(np.float64) for array in inputs]
@@ -72,7 +74,7 @@ def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...],
             wide[0] = wide[0] * (1 - scalars[2] * decay)
             return formula(*wide)
         wide[slots + 1] = wide[slots + 1] + decay * wide[0]
-        return formula(*wide)
+        return formula(*wide, **attrs)
 
     made = []
     for label, shape, decay in [
@@ -89,26 +91,26 @@ def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...],
                 op,
                 (*arrays, *(np.asarray(scalar, np.float32) for scalar in scalars)),
                 lambda *inputs, decay=decay: after(*inputs, decay=decay)[0],
-                {"weight_decay": decay},
+                {"weight_decay": decay, **attrs},
                 label=label,
                 contiguous=(slots + 1,),
                 written=lambda *inputs, decay=decay: after(*inputs, decay=decay),
                 rtol=1e-4,
                 atol=1e-5,
-                **more,
             )
         )
     return made
 
 
-def _rows(
+def _row_sample(
     op: OpDef,
     formula: Formula,
     slots: int,
     scalars: tuple[float, ...],
     variable: Array,
     indices: Array,
-    label: str = "",
+    label: str,
+    attrs: Mapping[str, Any],
 ) -> Sample:
     """Applies the formula to each indexed row; the first scalar is the learning rate."""
 
@@ -117,7 +119,7 @@ def _rows(
         gradient, rate, indices, *more = inputs[slots + 1 :]
         for row, index in zip(gradient, indices.tolist(), strict=True):
             if index >= 0:
-                moved = formula(*(table[index] for table in tables), row, rate, *more)
+                moved = formula(*(table[index] for table in tables), row, rate, *more, **attrs)
                 for table, value in zip(tables, moved, strict=True):
                     table[index] = value
         return tuple(tables)
@@ -135,6 +137,7 @@ def _rows(
             *more,
         ),
         lambda *inputs: after(*inputs)[0],
+        attrs,
         written=after,
         label=label,
         rtol=1e-4,
@@ -142,28 +145,30 @@ def _rows(
     )
 
 
-ROWS: list[tuple[OpDef, Formula, int, tuple[float, ...]]] = [
-    (SparseApplyAdagrad, _adagrad, 1, (0.1,)),
-    (SparseApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
-    (SparseApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
-    (SparseApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
-]
-
-SAMPLES = [
-    *_sample(ApplyAdagrad, _adagrad, 1, (0.1,)),
-    *_sample(ApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
-    *_sample(ApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
-    *_sample(ApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
-    *_sample(ApplyAdam, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
-    *_sample(ApplyAdamW, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
-    *[
-        _rows(*row, variable, indices, label)
-        for row in ROWS
+def row_samples(
+    op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...], **attrs: Any
+) -> list[Sample]:
+    """Samples of an update of rows; its formula is that of one row."""
+    return [
+        _row_sample(op, formula, slots, scalars, variable, indices, label, attrs)
         for variable, indices, label in [
             (normal(6, 3), vector(1, 4, 5), ""),
             (normal(6), vector(-1, -1), "nothing left"),
             (normal(5, 3), integers(0), "empty"),
             (normal(600, 300), np.arange(0, 600, 2), "large"),
         ]
-    ],
+    ]
+
+
+SAMPLES = [
+    *update_samples(ApplyAdagrad, _adagrad, 1, (0.1,)),
+    *update_samples(ApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
+    *update_samples(ApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
+    *update_samples(ApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
+    *update_samples(ApplyAdam, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
+    *update_samples(ApplyAdamW, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
+    *row_samples(SparseApplyAdagrad, _adagrad, 1, (0.1,)),
+    *row_samples(SparseApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
+    *row_samples(SparseApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
+    *row_samples(SparseApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
 ]

@@ -1,4 +1,4 @@
-"""Adagrad, Adadelta, RMSProp and Adam over many steps against NumPy, in TensorFlow 1's formulas."""
+"""Adaptive and regularised optimisers over many steps against NumPy, in TensorFlow 1's formulas."""
 
 from typing import ClassVar
 
@@ -97,7 +97,64 @@ class Adam:
         return w - rate * s["m"] / (np.sqrt(s["v"]) + 1e-3)
 
 
-KINDS = [Adagrad, Adadelta, RMSProp, Centered, Adam]
+class Ftrl:
+    slots: ClassVar = {"accum": 0.2, "linear": 0.0}
+
+    def make(self, **more):
+        return tb.train.FtrlOptimizer(0.3, -0.6, 0.2, 0.05, 0.02, False, None, None, None, 0.01, **more)
+
+    def update(self, w, g, s, step):
+        before, s["accum"] = s["accum"] ** 0.6, s["accum"] + g**2
+        scale = s["accum"] ** 0.6
+        s["linear"] = s["linear"] + g + 2 * 0.01 * w - (scale - before) / 0.3 * w
+        z = s["linear"]
+        return np.where(np.abs(z) > 0.05, (np.sign(z) * 0.05 - z) / (scale / 0.3 + 2 * 0.02), 0.0)
+
+
+def proximal(w, step, rate, l1, l2):
+    w = w - step
+    return np.sign(w) * np.maximum(np.abs(w) - rate * l1, 0) / (1 + rate * l2)
+
+
+class ProximalDescent:
+    slots: ClassVar = {}
+
+    def make(self, **more):
+        return tb.train.ProximalGradientDescentOptimizer(0.1, 0.5, 0.3, **more)
+
+    def update(self, w, g, s, step):
+        return proximal(w, 0.1 * g, 0.1, 0.5, 0.3)
+
+
+class ProximalAdagrad:
+    slots: ClassVar = {"accumulator": 0.1}
+
+    def make(self, **more):
+        return tb.train.ProximalAdagradOptimizer(0.3, 0.1, 0.2, 0.1, **more)
+
+    def update(self, w, g, s, step):
+        s["accumulator"] = s["accumulator"] + g**2
+        rate = 0.3 / np.sqrt(s["accumulator"])
+        return proximal(w, rate * g, rate, 0.2, 0.1)
+
+
+class AdagradDA:
+    slots: ClassVar = {"gradient_accumulator": 0.0, "gradient_squared_accumulator": 0.1}
+
+    def make(self, **more):
+        return tb.train.AdagradDAOptimizer(0.3, tb.train.get_or_create_global_step(), 0.1, 0.02, 0.01, **more)
+
+    def update(self, w, g, s, step):
+        total = s["gradient_accumulator"] = s["gradient_accumulator"] + g
+        squares = s["gradient_squared_accumulator"] = s["gradient_squared_accumulator"] + g**2
+        shrunk = np.sign(total) * np.maximum(np.abs(total) - 0.02 * (step + 1), 0)
+        return -0.3 * shrunk / (0.01 * (step + 1) * 0.3 + np.sqrt(squares))
+
+
+KINDS = [
+    *(Adagrad, Adadelta, RMSProp, Centered, Adam),
+    *(Ftrl, ProximalDescent, ProximalAdagrad, AdagradDA),
+]
 
 
 def reference(kind, decay=0.0):
@@ -117,7 +174,7 @@ def reference(kind, decay=0.0):
 def test_many_steps(session, kind, decay):
     model = Regression()
     optimizer = kind().make(weight_decay=decay)
-    update = optimizer.minimize(model.loss)
+    update = optimizer.minimize(model.loss, tb.train.get_global_step())
     session.run(tb.global_variables_initializer())
     for _ in range(STEPS):
         session.run(update)
@@ -134,7 +191,7 @@ def test_many_steps(session, kind, decay):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_in_single_precision(session, kind):
     model = Regression("float32")
-    update = kind().make().minimize(model.loss)
+    update = kind().make().minimize(model.loss, tb.train.get_global_step())
     session.run(tb.global_variables_initializer())
     for _ in range(STEPS):
         session.run(update)
@@ -229,7 +286,7 @@ def test_rows_that_a_sparse_gradient_does_not_name(session, kind):
     table = tb.Variable(START, name="table", decayed=False)
     rows = tb.placeholder(tb.int32, [3])
     optimizer = kind().make()
-    update = optimizer.minimize(row_loss(table, rows))
+    update = optimizer.minimize(row_loss(table, rows), tb.train.get_global_step())
     session.run(tb.global_variables_initializer())
     expected = START.copy()
     slots = {name: np.full_like(expected, start) for name, start in kind.slots.items()}
@@ -269,11 +326,70 @@ def test_decay_of_all_variables(session, kind):
         b = tb.Variable(B, decayed=decayed)
         optimizer = kind().make(weight_decay=0.1, decay_all=decay_all)
         update = optimizer.minimize(tb.reduce_sum(b * Y[0]), var_list=[b])
-        session.run(tb.variables_initializer([b, *optimizer.variables()]))
+        session.run(tb.global_variables_initializer())
         session.run(update)
         results.append(session.run(b))
     np.testing.assert_array_equal(results[0], results[1])
     assert (results[0] != results[2]).all()
+
+
+def test_l1_strengths_make_weights_zero(session):
+    """A model with features that carry nothing: their weights are exactly zero, as in McMahan's algorithm."""
+    w = tb.Variable(np.zeros(20), name="w")
+    x = tb.placeholder(tb.float64, [None, 20])
+    loss = tb.reduce_mean(tb.square(tb.tensordot(x, w, 1) - 3.0 * x[:, 2] + x[:, 7]))
+    optimizer = tb.train.FtrlOptimizer(
+        0.5, l1_regularization_strength=4.0, accum_name="sums", linear_name="z"
+    )
+    update = optimizer.minimize(loss)
+    assert [v.op.name for v in optimizer.variables()] == ["w/sums", "w/z"]
+    assert optimizer.get_slot_names() == ["accum", "linear"]
+    session.run(tb.global_variables_initializer())
+    draw = np.random.default_rng(0)
+    for _ in range(60):
+        session.run(update, {x: draw.normal(size=(64, 20))})
+    found = session.run(w)
+    assert np.flatnonzero(found).tolist() == [2, 7]
+    np.testing.assert_allclose(found[[2, 7]], [3.0, -1.0], atol=0.3)
+
+
+def test_elements_that_never_had_a_gradient_stay_finite(session):
+    w = tb.Variable([0.0, 1.0])
+    update = tb.train.FtrlOptimizer(0.1, initial_accumulator_value=0.0).minimize(w[1])
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    np.testing.assert_allclose(session.run(w), [0.0, 0.9])
+
+
+def test_strengths_of_each_replica():
+    """Replicas with an L1 strength each are the runs of these strengths alone, bit for bit."""
+
+    def step():
+        w = tb.get_variable("w", [3], initializer=tb.ones_initializer())
+        strength = tb.per_replica([0.0, 0.3])
+        optimizer = tb.train.FtrlOptimizer(0.5, l1_regularization_strength=strength)
+        loss = tb.reduce_sum(tb.square(w - [0.5, 0.1, -0.2]))
+        with tb.control_dependencies([replicator.wrap_optimizer(optimizer).minimize(loss)]):
+            return tb.identity(w)
+
+    def alone(strength):
+        with tb.Graph().as_default(), tb.Session() as session:
+            w = tb.Variable(np.ones(3, np.float32))
+            loss = tb.reduce_sum(tb.square(w - [0.5, 0.1, -0.2]))
+            update = tb.train.FtrlOptimizer(0.5, l1_regularization_strength=strength).minimize(loss)
+            session.run(tb.global_variables_initializer())
+            for _ in range(4):
+                session.run(update)
+            return session.run(w)
+
+    replicator = tb.MultiGpuReplicator(["/cpu:0"], replicas_per_gpu=2, sync="none")
+    with replicator.context():
+        found = replicator.run(step, None)
+    with tb.train.MonitoredSession() as session:
+        replicator.init(session)
+        for _ in range(4):
+            weights = session.run(found)
+    np.testing.assert_array_equal(weights, [alone(0.0), alone(0.3)])
 
 
 def test_adam_counts_rows_without_gradient_as_zero(session):
@@ -302,6 +418,10 @@ def test_adam_counts_rows_without_gradient_as_zero(session):
             "expected initial_accumulator_value to be a finite number above 0",
         ),
         (lambda: tb.train.RMSPropOptimizer(0.1, decay=-1.0), "expected decay to be"),
+        (lambda: tb.train.FtrlOptimizer(0.1, 0.5), "learning_rate_power to be a finite number of at most 0"),
+        (lambda: tb.train.FtrlOptimizer(0.1, -0.5, -1), "initial_accumulator_value to be .* of at least 0"),
+        (lambda: tb.train.ProximalAdagradOptimizer(0.1, 0.1, -1), "l1_regularization_strength to be"),
+        (lambda: tb.train.AdagradDAOptimizer(0.1, None), "global_step to be a scalar variable of whole"),
         (lambda: tb.train.AdadeltaOptimizer(rho=float("nan")), "expected rho to be"),
     ],
 )

@@ -19,6 +19,7 @@ OPTIMIZERS = {
     "adadelta": lambda: tb.train.AdadeltaOptimizer(0.5, epsilon=1e-2),
     "rmsprop": lambda: tb.train.RMSPropOptimizer(0.1, momentum=0.9),
     "centered rmsprop": lambda: tb.train.RMSPropOptimizer(0.1, momentum=0.9, centered=True),
+    "ftrl": lambda: tb.train.FtrlOptimizer(0.1, l1_regularization_strength=0.1),
     "adam": lambda: tb.train.AdamOptimizer(0.1),
     "adamw": lambda: tb.train.AdamWOptimizer(0.1),
     "decayed": lambda: tb.train.MomentumOptimizer(0.1, 0.9, weight_decay=0.1),

@@ -21,6 +21,7 @@ from tensorbow.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
     Optimizer,
@@ -37,9 +38,12 @@ OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
     "rmsprop": RMSPropOptimizer,
     "adagrad": AdagradOptimizer,
     "adadelta": AdadeltaOptimizer,
+    "ftrl": FtrlOptimizer,
 }
 WITH_MOMENTUM = ("momentum", "nesterov")  # those that the option `momentum` is for
-_RATES = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0}  # of one replica
+_RATES = {  # of one replica
+    **{"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "ftrl": 0.1}
+}
 _MOMENTUM = 0.01  # of a model that has no rate for it
 _SGD = 10.0  # times the rate of momentum 0.9, whose steps add up to 1 / (1 - 0.9) gradients
 _GIVEN = ("learning_rate", "use_locking", "name", "use_nesterov", "weight_decay", "decay_all")

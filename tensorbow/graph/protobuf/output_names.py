@@ -14,8 +14,8 @@ _ONE_OUTPUT = {
     "index": "Where",
     "is_closed": "QueueIsClosedV2",
     "logsoftmax": "LogSoftmax",
-    "out": "ApplyAdadelta ApplyAdagrad ApplyAdam ApplyGradientDescent ApplyMomentum ApplyRMSProp Complex "
-    "Cumprod Cumsum",
+    "out": "ApplyAdadelta ApplyAdagrad ApplyAdam ApplyFtrl ApplyFtrlV2 ApplyGradientDescent ApplyMomentum "
+    "ApplyProximalAdagrad ApplyProximalGradientDescent ApplyRMSProp Complex Cumprod Cumsum",
     "output_ref": "Assign AssignAdd AssignSub ScatterAdd ScatterSub ScatterUpdate",
     "product": "MatMul",
     "ref": "VariableV2",

@@ -288,6 +288,19 @@ def _update(op: str, order: Sequence[int]) -> Rule:
     return form
 
 
+def _ftrl(source: FormSource) -> Form | None:
+    form, shrinkage = _update("ApplyFtrl", (0, 1, 2, 3, 4, 5, 6))(source), source.attr["l2_shrinkage"]
+    if form is None or source.out is None:
+        return None
+    numbers = {"l2_shrinkage": shrinkage} if shrinkage else {}
+    dtype = source.out.as_numpy_dtype
+    for name, value in {**numbers, "lr_power": source.attr["learning_rate_power"]}.items():
+        form.input.append(source.part(name))
+        form.parts.append(FormPart(name, "Const", value=np.asarray(value, dtype)))
+    form.op = "ApplyFtrlV2" if shrinkage else "ApplyFtrl"
+    return form
+
+
 def _batch_norm(source: FormSource) -> Form:
     names = {"T": "0", "epsilon": "epsilon", "is_training": "is_training"}
     attr = _attrs(source, names)
@@ -398,8 +411,11 @@ FORMS: Mapping[str, Rule] = {
     "ApplyAdagrad": _update("ApplyAdagrad", (0, 1, 3, 2)),
     "ApplyAdadelta": _update("ApplyAdadelta", (0, 1, 2, 4, 5, 6, 3)),
     "ApplyAdam": _update("ApplyAdam", (0, 1, 2, 4, 5, 6, 7, 8, 9, 3)),
+    "ApplyFtrl": _ftrl,
     "ApplyGradientDescent": _update("ApplyGradientDescent", (0, 2, 1)),
     "ApplyMomentum": _update("ApplyMomentum", (0, 1, 3, 2, 4)),
+    "ApplyProximalAdagrad": _update("ApplyProximalAdagrad", (0, 1, 3, 4, 5, 2)),
+    "ApplyProximalGradientDescent": _update("ApplyProximalGradientDescent", (0, 2, 3, 4, 1)),
     "ApplyRMSProp": _update("ApplyRMSProp", (0, 1, 2, 4, 5, 6, 7, 3)),
     "AvgPoolGrad": _unary("AvgPoolGrad", {"T": "1", **{k: k for k in ("ksize", "strides", "padding")}}),
     "BroadcastTo": _unary("BroadcastTo", {"T": "0", "Tidx": "1"}),

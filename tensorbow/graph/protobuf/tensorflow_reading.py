@@ -148,6 +148,15 @@ def _update(op: str, order: Sequence[int], nesterov: bool = False) -> Rule:
     return read
 
 
+def _ftrl(node: Foreign) -> Read:
+    expected = 8 + (node.op == "ApplyFtrlV2")
+    if len(node.input) != expected:
+        raise InvalidArgumentError(f"expected {expected} inputs, got {len(node.input)}")
+    power, *shrinkage = (float(node.value(index).reshape(())) for index in range(expected - 1, 6, -1))
+    attrs = {"learning_rate_power": power, "l2_shrinkage": shrinkage[0] if shrinkage else 0.0}
+    return "ApplyFtrl", node.input[:7], attrs
+
+
 def _batch_norm(node: Foreign) -> Read:
     attrs = {
         "epsilon": float(node.attr("epsilon", 1e-4)),
@@ -185,8 +194,11 @@ READERS: Mapping[str, Rule] = {
     "ApplyAdagrad": _update("ApplyAdagrad", (0, 1, 3, 2)),
     "ApplyAdadelta": _update("ApplyAdadelta", (0, 1, 2, 6, 3, 4, 5)),
     "ApplyAdam": _update("ApplyAdam", (0, 1, 2, 9, 3, 4, 5, 6, 7, 8)),
+    **dict.fromkeys(("ApplyFtrl", "ApplyFtrlV2"), _ftrl),
     "ApplyGradientDescent": _update("ApplyGradientDescent", (0, 2, 1)),
     "ApplyMomentum": _update("ApplyMomentum", (0, 1, 3, 2, 4), nesterov=True),
+    "ApplyProximalAdagrad": _update("ApplyProximalAdagrad", (0, 1, 5, 2, 3, 4)),
+    "ApplyProximalGradientDescent": _update("ApplyProximalGradientDescent", (0, 4, 1, 2, 3)),
     "ApplyRMSProp": _update("ApplyRMSProp", (0, 1, 2, 7, 3, 4, 5, 6)),
     "CheckNumerics": _same("CheckNumerics", message="message"),
     "ConcatV2": _axis_last("ConcatV2"),

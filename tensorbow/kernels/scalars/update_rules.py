@@ -6,8 +6,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
+import numpy as np
+
 from tensorbow.graph import Attrs, OpDef
-from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt, truncate16
+from tensorbow.kernels.scalars.expression import (
+    Scalar,
+    apply,
+    cast,
+    constant,
+    maximum,
+    minimum,
+    not_equal,
+    select,
+    sqrt,
+    truncate16,
+)
 from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
@@ -28,6 +41,12 @@ from tensorbow.ops.averaging import (
     Truncate16,
 )
 from tensorbow.ops.exchanges import AllSum
+from tensorbow.ops.regularized_updates import (
+    ApplyAdagradDA,
+    ApplyFtrl,
+    ApplyProximalAdagrad,
+    ApplyProximalGradientDescent,
+)
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 
 Inputs = Sequence[Scalar]
@@ -106,6 +125,50 @@ def _moments(x: Inputs, g: Scalar) -> Sequence[Scalar]:
     return variable - mean * corrected / (sqrt(squares) + epsilon), mean, squares
 
 
+def _clip(x: Scalar, limit: Scalar) -> Scalar:
+    return minimum(maximum(x, -limit), limit)
+
+
+def _ftrl(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, before, linear, gradient, rate, l1, l2 = x
+    exponent = -float(attrs["learning_rate_power"])
+
+    def power(total: Scalar) -> Scalar:
+        return sqrt(total) if exponent == 0.5 else apply("power", total, exponent)
+
+    g = _decayed(gradient, variable, attrs)
+    total = before + g * g
+    scale = power(total)
+    linear = linear + g - (scale - power(before)) / rate * variable
+    if shrinkage := float(attrs["l2_shrinkage"]):
+        linear = linear + variable * (2 * shrinkage)
+    tiny = float(np.finfo(variable.dtype.as_numpy_dtype).tiny)
+    return (_clip(linear, l1) - linear) / maximum(scale / rate + l2 * 2, tiny), total, linear
+
+
+def _proximal_descent(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, gradient, rate, l1, l2 = x
+    moved = variable - _decayed(gradient, variable, attrs) * rate
+    return ((moved - _clip(moved, rate * l1)) / (rate * l2 + 1),)
+
+
+def _proximal_adagrad(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, total, gradient, rate, l1, l2 = x
+    g = _decayed(gradient, variable, attrs)
+    total = total + g * g
+    own = rate / sqrt(total)
+    moved = variable - g * own
+    return (moved - _clip(moved, own * l1)) / (own * l2 + 1), total
+
+
+def _dual_averaging(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, total, squares, gradient, rate, l1, l2, step = x
+    g = _decayed(gradient, variable, attrs)
+    total, squares = total + g, squares + g * g
+    move = (_clip(total, l1 * step) - total) * rate
+    return move / (sqrt(squares) + l2 * step * rate), total, squares
+
+
 def _difference(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     weights, central = x
     moved = (weights - central) * cast(state["alpha"], weights.dtype)
@@ -167,6 +230,10 @@ UPDATE_RULES: dict[OpDef, _Rule] = {
     ApplyCenteredRMSProp: _centered,
     ApplyAdam: _adam,
     ApplyAdamW: _adam_w,
+    ApplyFtrl: _ftrl,
+    ApplyProximalGradientDescent: _proximal_descent,
+    ApplyProximalAdagrad: _proximal_adagrad,
+    ApplyAdagradDA: _dual_averaging,
 }
 AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaDifference: _difference,

@@ -17,6 +17,7 @@ OPTIMIZERS = {
     "adadelta": lambda: tb.train.AdadeltaOptimizer(0.5, epsilon=1e-4),
     "rmsprop": lambda: tb.train.RMSPropOptimizer(0.05, momentum=0.5),
     "centered": lambda: tb.train.RMSPropOptimizer(0.05, momentum=0.5, centered=True),
+    "ftrl": lambda: tb.train.FtrlOptimizer(0.1, l1_regularization_strength=0.01),
     "adam": lambda: tb.train.AdamOptimizer(0.05, weight_decay=0.01),
 }
 

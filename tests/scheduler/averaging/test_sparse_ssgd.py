@@ -22,6 +22,7 @@ OPTIMIZERS = {
     "momentum": lambda: tb.train.MomentumOptimizer(0.1, 0.9),
     "adadelta": lambda: tb.train.AdadeltaOptimizer(0.5),
     "rms": lambda: tb.train.RMSPropOptimizer(0.01, momentum=0.5),
+    "ftrl": lambda: tb.train.FtrlOptimizer(0.1, l1_regularization_strength=0.01),
     "centred rms": lambda: tb.train.RMSPropOptimizer(0.01, centered=True),
 }
 LAYOUTS = [(1, 1), (1, 3), (2, 2)]  # devices, replicas on each

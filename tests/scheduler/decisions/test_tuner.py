@@ -152,7 +152,7 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     tuner.end("the time is up")
     decision = tuner.next_step()
     assert decision == Decision(
-        2, 180.0, "images/s grow up to it, and no more was measured; the time is up", complete=False
+        2, 180.0, "images/s grow up to it; larger numbers were not measured; the time is up", complete=False
     )
     lucky = ReplicaTuner(8)
     for count, rates in {1: (150.0, 90.0, 180.0), 2: (140.0, 200.0, 185.0), 4: (400.0,)}.items():
@@ -168,7 +168,13 @@ def test_it_can_be_ended_with_what_is_known() -> None:
             uneven.record(count, once)
     uneven.end("the time is up")
     assert uneven.next_step() == Decision(
-        4, 300.0, "it is the fastest, and no more was measured; the time is up", complete=False
+        4, 300.0, "it is the fastest; larger numbers were not measured; the time is up", complete=False
+    )
+    short = ReplicaTuner(8)
+    short.record(1, 100.0)
+    short.end("the time is up")
+    assert short.next_step() == Decision(
+        1, 100.0, "it is the only one measured; the time is up", complete=False
     )
     nothing = ReplicaTuner(8)
     nothing.end("interrupted")

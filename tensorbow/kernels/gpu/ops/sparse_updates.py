@@ -15,10 +15,30 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, power_of_two
+from tensorbow.kernels.gpu.source.c_form import to_c
 from tensorbow.kernels.gpu.source.index_types import index_for
+from tensorbow.kernels.scalars import results_of
+from tensorbow.ops.adaptive_updates import ApplyAdadelta, ApplyAdagrad, ApplyCenteredRMSProp, ApplyRMSProp
 from tensorbow.ops.indexing import NO_ROW
-from tensorbow.ops.sparse_updates import SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
-from tensorbow.specs import TensorSpec
+from tensorbow.ops.regularized_updates import (
+    ApplyAdagradDA,
+    ApplyFtrl,
+    ApplyProximalAdagrad,
+    ApplyProximalGradientDescent,
+    SparseApplyAdagradDA,
+    SparseApplyFtrl,
+    SparseApplyProximalAdagrad,
+    SparseApplyProximalGradientDescent,
+)
+from tensorbow.ops.sparse_adaptive_updates import (
+    SparseApplyAdadelta,
+    SparseApplyAdagrad,
+    SparseApplyCenteredRMSProp,
+    SparseApplyRMSProp,
+)
+from tensorbow.ops.sparse_updates import SparseApplyMomentum, SumEqualRows
+from tensorbow.ops.updates import ApplyMomentum
+from tensorbow.specs import TensorSpec, as_dtype
 
 MOST_INDEX = np.iinfo(np.int64).max
 
@@ -54,9 +74,8 @@ extern "C" __global__ void sum_equal_rows(
 """
 )
 
-ROW_UPDATE = (
-    BLOCKS
-    + """
+ROW_UPDATE = """\
+$HELPERS
 typedef $T T;
 typedef $I I;
 // Of the elements of the gradient; indices differ.
@@ -74,14 +93,6 @@ extern "C" __global__ void update_rows(
     }
 }
 """
-)
-
-MOMENTUM = "velocity = velocity * momentum + gradient; var -= velocity * learning_rate;"
-NESTEROV = """
-        velocity = velocity * momentum + gradient;
-        var -= (velocity * momentum + gradient) * learning_rate;
-"""
-ADAGRAD = "accumulator += gradient * gradient; var -= gradient * learning_rate / tb_sqrt(accumulator);"
 
 
 def _sum_scratch(node: NodeSpec) -> list[TensorSpec]:
@@ -122,48 +133,57 @@ def _prepare_sum(call: GpuCall) -> Enqueue:
 gpu_kernel(SumEqualRows, _prepare_sum, scratch=_sum_scratch)
 
 
-def prepare_row_update(call: GpuCall, definition: OpDef, update: str) -> Enqueue:
-    """Updates rows of a variable and its slots. update: C statements for one element, on the inputs' names.
+def _row_update(definition: OpDef, dense: OpDef) -> None:
+    """Registers the kernel of a row-wise update: the rule of the update of whole variables, at the rows.
 
     Inputs as in `rows_spec`: variable, slots, gradient, learning rate, indices, more scalars.
     """
-    names = dict(zip(definition.input_names, call.inputs, strict=True))
-    written = [definition.input_names[i] for i in definition.writes]
-    indices, gradient, variable = names.pop("indices"), names["gradient"], call.inputs[0]
-    extent, inner = variable.shape[0], math.prod(variable.shape[1:])
-    index = index_for(max(variable.size, gradient.size))
-    subscripts = {
-        name: "[at]" if name in written else "[i]" if name == "gradient" else "[0]" for name in names
-    }
-    source = CudaSource.of(
-        definition.name,
-        ROW_UPDATE,
-        T=c_type(variable.dtype),
-        P=c_type(indices.dtype),
-        I=index.name,
-        PARAMETERS=", ".join(f"{'' if name in written else 'const '}T* all_{name}" for name in names),
-        READS=" ".join(f"T {name} = all_{name}{subscript};" for name, subscript in subscripts.items()),
-        UPDATE=update,
-        WRITES=" ".join(f"all_{name}[at] = {name};" for name in written),
-    )
-    return call.context.launch(
-        source,
-        "update_rows",
-        call.context.blocks(gradient.size),
-        BLOCK,
-        call.predicate,
-        *names.values(),
-        indices,
-        index.make(gradient.size),
-        index.make(inner),
-        np.int64(extent),
-    )
+
+    def prepare(call: GpuCall) -> Enqueue:
+        arrays = dict(zip(definition.input_names, call.inputs, strict=True))
+        indices, gradient, variable = arrays.pop("indices"), arrays["gradient"], call.inputs[0]
+        written = [definition.input_names[i] for i in definition.writes]
+        extent, inner = variable.shape[0], math.prod(variable.shape[1:])
+        index = index_for(max(variable.size, gradient.size))
+        dtypes = [as_dtype(array.dtype) for array in arrays.values()]
+        form = to_c(results_of(dense, {"weight_decay": 0.0, **call.attrs}, dtypes, []), list(arrays))
+        at = {**dict.fromkeys(written, "at"), "gradient": "i"}
+        source = CudaSource.of(
+            definition.name,
+            ROW_UPDATE,
+            HELPERS=form.helpers,
+            T=c_type(variable.dtype),
+            P=c_type(indices.dtype),
+            I=index.name,
+            PARAMETERS=", ".join(f"{'' if name in written else 'const '}T* all_{name}" for name in arrays),
+            READS=" ".join(f"const T {name} = all_{name}[{at.get(name, 0)}];" for name in arrays),
+            UPDATE=" ".join(form.statements),
+            WRITES=" ".join(
+                f"all_{name}[at] = {result};" for name, result in zip(written, form.results, strict=True)
+            ),
+        )
+        return call.context.launch(
+            source,
+            "update_rows",
+            call.context.blocks(gradient.size),
+            BLOCK,
+            call.predicate,
+            *arrays.values(),
+            indices,
+            index.make(gradient.size),
+            index.make(inner),
+            np.int64(extent),
+        )
+
+    gpu_kernel(definition, prepare)
 
 
-def _prepare_momentum(call: GpuCall) -> Enqueue:
-    update = NESTEROV if call.attrs["use_nesterov"] else MOMENTUM
-    return prepare_row_update(call, SparseApplyMomentum, update)
-
-
-gpu_kernel(SparseApplyMomentum, _prepare_momentum)
-gpu_kernel(SparseApplyAdagrad, lambda call: prepare_row_update(call, SparseApplyAdagrad, ADAGRAD))
+_row_update(SparseApplyMomentum, ApplyMomentum)
+_row_update(SparseApplyAdagrad, ApplyAdagrad)
+_row_update(SparseApplyAdadelta, ApplyAdadelta)
+_row_update(SparseApplyRMSProp, ApplyRMSProp)
+_row_update(SparseApplyCenteredRMSProp, ApplyCenteredRMSProp)
+_row_update(SparseApplyFtrl, ApplyFtrl)
+_row_update(SparseApplyProximalGradientDescent, ApplyProximalGradientDescent)
+_row_update(SparseApplyProximalAdagrad, ApplyProximalAdagrad)
+_row_update(SparseApplyAdagradDA, ApplyAdagradDA)

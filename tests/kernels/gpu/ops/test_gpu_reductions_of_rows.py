@@ -16,6 +16,12 @@ from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 from tensorbow.ops.definition import kernel_for
 from tensorbow.ops.filling import Fill, Range, Rank
 from tensorbow.ops.ordering import TopKV2
+from tensorbow.ops.regularized_updates import (
+    SparseApplyAdagradDA,
+    SparseApplyFtrl,
+    SparseApplyProximalAdagrad,
+    SparseApplyProximalGradientDescent,
+)
 from tensorbow.ops.scatter import (
     ScatterAdd,
     ScatterDiv,
@@ -25,8 +31,13 @@ from tensorbow.ops.scatter import (
     ScatterSub,
     ScatterUpdate,
 )
-from tensorbow.ops.sparse_adaptive_updates import SparseApplyAdadelta
-from tensorbow.ops.sparse_updates import SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
+from tensorbow.ops.sparse_adaptive_updates import (
+    SparseApplyAdadelta,
+    SparseApplyAdagrad,
+    SparseApplyCenteredRMSProp,
+    SparseApplyRMSProp,
+)
+from tensorbow.ops.sparse_updates import SparseApplyMomentum, SumEqualRows
 from tensorbow.specs import TensorSpec, as_dtype, int64
 from tests.gpu_rig.against_cpu import assert_as_on_cpu, on_cpu, on_gpu, same_everywhere
 from tests.gpu_rig.gpu_kernels import GpuBench, every_gpu_kernel
@@ -154,6 +165,13 @@ ROW_UPDATES = [
     (SparseApplyMomentum, 1, (0.1,), (0.9,), {"use_nesterov": True}),
     (SparseApplyAdagrad, 1, (0.1,), (), {}),
     (SparseApplyAdadelta, 2, (0.1,), (0.9, 1e-3), {}),
+    (SparseApplyRMSProp, 2, (0.1,), (0.75, 0.5, 1e-3), {}),
+    (SparseApplyCenteredRMSProp, 3, (0.1,), (0.75, 0.5, 9.0), {}),
+    (SparseApplyFtrl, 2, (0.5,), (0.5, 0.25), {"learning_rate_power": -0.5, "l2_shrinkage": 0.0}),
+    (SparseApplyFtrl, 2, (0.5,), (0.5, 0.25), {"learning_rate_power": -0.75, "l2_shrinkage": 0.125}),
+    (SparseApplyProximalGradientDescent, 0, (0.5,), (0.5, 0.25), {}),
+    (SparseApplyProximalAdagrad, 1, (0.5,), (0.5, 0.25), {}),
+    (SparseApplyAdagradDA, 2, (0.5,), (0.25, 0.25, 3.0), {}),
 ]
 
 
@@ -170,7 +188,8 @@ def _row_update(slots, rate, scalars, indices, shape):
 def test_row_updates(op, slots, rate, scalars, attrs, shape):
     chosen = np.arange(0, shape[0], 3)[::-1].astype(np.int64)
     for indices in (chosen, np.concatenate([chosen, [-1, -1]])):
-        assert_as_on_cpu(op, _row_update(slots, rate, scalars, indices, shape), attrs, status=0)
+        given = _row_update(slots, rate, scalars, indices, shape)
+        assert_as_on_cpu(op, given, attrs, status=0, atol=1e-6)
 
 
 @needs_compiler
