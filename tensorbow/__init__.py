@@ -126,6 +126,7 @@ from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.padding import *
 from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
@@ -144,6 +145,7 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.tensor_indices import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,

@@ -28,7 +28,7 @@ import numpy as np
 
 from tensorbow.array_likes import holds_strings
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import DType, TensorShape, as_dtype
+from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,6 +180,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if better is None:
                 raise
             raise better from None
+        except UnknownRankError:
+            bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
+            raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None
         except TypeError as error:
             remedy = _remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
             if remedy is None:
@@ -187,6 +190,15 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             raise TypeError(f"{str(error).partition('. Did')[0]}; {remedy}") from None
 
     return call
+
+
+def _without_rank(arguments: Mapping[str, Any]) -> str:
+    """What to do about arguments of which one is a tensor of unknown rank."""
+    names = [name for name, value in arguments.items() if is_tensor(value) and value.shape.ndims is None]
+    which = f"{names[0]} is of unknown rank, expected" if len(names) == 1 else "expected tensors of"
+    return (
+        f"{which} a rank that is known while the graph is built; give the placeholder a shape, or set_shape"
+    )
 
 
 def _by_newer_names(label: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

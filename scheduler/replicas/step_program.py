@@ -32,8 +32,8 @@ from tensorbow.kinds import (
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Backend, Executable
-from tensorbow.runtime import initial_values
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
+from tensorbow.runtime.initial_values import initial_values
 from tensorbow.specs import Array, TensorSpec, compatible
 
 _TENSOR = instance(Tensor, expected="a tensor")

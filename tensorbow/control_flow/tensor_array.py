@@ -62,7 +62,7 @@ class TensorArray:
         """
         self.dtype = dtype
         self._infers = infer_shape
-        self._element_shape: Dims | None = None if element_shape is None else as_dims(element_shape)
+        self._shape: list[Dims | None] = [None if element_shape is None else as_dims(element_shape)]
         if handle is not None or flow is not None:
             if handle is None or flow is None or size is not None:
                 raise InvalidArgumentError(
@@ -80,17 +80,17 @@ class TensorArray:
             self.handle, self.flow = TensorArrayNew(
                 count,
                 dtype=dtype,
-                shape=self._element_shape,
+                shape=self.element_shape,
                 dynamic_size=dynamic_size,
             )
 
     @property
     def element_shape(self) -> Dims | None:
-        """Known part of the elements' shape."""
-        return self._element_shape
+        """Known part of the elements' shape, as one of them was written anywhere, also in a loop."""
+        return self._shape[0]
 
     def with_flow(self, flow: Tensor) -> TensorArray:
-        """The same array after the writes that made a flow."""
+        """The same array after the writes that made a flow; both know the elements' shape."""
         copied = TensorArray.__new__(TensorArray)
         copied.__dict__.update(self.__dict__)
         copied.flow = flow
@@ -99,12 +99,12 @@ class TensorArray:
     def _learn(self, shape: Dims | None, call: str) -> None:
         if shape is None or not self._infers:
             return
-        if self._element_shape is None:
-            self._element_shape = shape
-        elif not compatible(self._element_shape, shape):
+        if self.element_shape is None:
+            self._shape[0] = shape
+        elif not compatible(self.element_shape, shape):
             raise InvalidArgumentError(
                 f"TensorArray.{call}: an element has shape {list(shape)}, expected "
-                f"{list(self._element_shape)}; give infer_shape=False for elements of several shapes"
+                f"{list(self.element_shape)}; give infer_shape=False for elements of several shapes"
             )
 
     def _value(self, value: Any, call: str) -> Tensor:
@@ -117,7 +117,7 @@ class TensorArray:
         return tensor
 
     def _attrs(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "shape": self._element_shape if self._infers else None}
+        return {"dtype": self.dtype, "shape": self.element_shape if self._infers else None}
 
     @checked
     def write(self, index: Any, value: Any, name: Name = None) -> TensorArray:
@@ -162,7 +162,7 @@ class TensorArray:
         The elements have rank 1 or more, and agree in all but the first extent: then give `element_shape`
         with None in its place, or infer_shape=False. Raises InvalidArgumentError for scalars.
         """
-        if self._element_shape == ():
+        if self.element_shape == ():
             raise InvalidArgumentError("TensorArray.concat: the elements are scalars; use stack")
         rows: Tensor
         rows, _ = TensorArrayConcat(self.handle, self.flow, name=name, **self._attrs())

@@ -330,7 +330,7 @@ def checked_outputs(op: Operation, outputs: Any) -> list[Array]:
 
 def blamed_host(op: Operation, error: BaseException) -> BaseException:
     """The error of a host function, with the op's name and the user's line."""
-    if isinstance(error, CancelledError) or not isinstance(error, Exception):
+    if not isinstance(error, Exception):
         return error
     kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
     return kind(blame(op.type, op.name, error, op.source))

@@ -103,7 +103,7 @@ class Graph(Scopes):
             op.context = context_of(context, definition)
             op.gradient_override = self._gradient_overrides.get(definition.name)
             op.colocation = self._colocation
-            op.device = op.colocation[-1].device if op.colocation else self._device_for(op)
+            op.device = op.leading_device or self._device_for(op)
             self._operations.append(op)
             self._by_name[full_name] = op
             for tensor in dict.fromkeys(inputs):
@@ -137,8 +137,8 @@ class Graph(Scopes):
                     after.add(op)
                 op.id = len(self._operations)
                 outer = self._device_for(op)
-                if op.colocation:
-                    op.device = op.colocation[-1].device
+                if op.leading_device:
+                    op.device = op.leading_device
                 elif outer:
                     inner = DeviceName.parse(op.device) if op.device else DeviceName()
                     op.device = str(DeviceName.parse(outer).merge(inner))

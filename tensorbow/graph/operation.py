@@ -219,6 +219,11 @@ class Operation:
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
         self.has_strings = any(t._spec.dtype.is_string for t in (*inputs, *self.outputs))
 
+    @property
+    def leading_device(self) -> str:
+        """The device that the ops ask for which it shares one with, of the last if several do, or ""."""
+        return next((op.device for op in reversed(self.colocation) if op.device), "")
+
     def colocation_groups(self) -> list[bytes]:
         """Names of the ops whose device this one shares, as `loc:@name`; its own where it follows none."""
         return [f"loc:@{op.name}".encode() for op in self.colocation or (self,)]

@@ -169,12 +169,13 @@ class Scopes(ABC):
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Places ops made inside on the device of `op` (operation, tensor or variable), whatever scopes say.
 
-        `ignore_existing` ignores outer `colocate_with` scopes; with `op` None, it only does that.
+        If `op` asks for no device, it shares the one that a `device` scope inside asks for. `ignore_existing`
+        ignores outer `colocate_with` scopes; with `op` None, it only does that.
         """
         ignore_existing = read_as(FLAG, ignore_existing, "colocate_with", "ignore_existing")
         if op is None and not ignore_existing:
             raise InvalidArgumentError("colocate_with(None): say ignore_existing=True to leave outer scopes")
-        before = self._colocation
+        before, devices = self._colocation, self._devices
         outer = () if ignore_existing else before
         if op is None:
             self._colocation = outer
@@ -182,10 +183,11 @@ class Scopes(ABC):
             element = self._element_of(op, "colocate_with", "op")
             target = element.op if isinstance(element, Tensor) else element
             self._colocation = (*(other for other in outer if other is not target), target)
+            self._devices = []
         try:
             yield
         finally:
-            self._colocation = before
+            self._colocation, self._devices = before, devices
 
     @contextmanager
     def gradient_override_map(self, op_type_map: Mapping[str, str]) -> Iterator[None]:

@@ -153,8 +153,8 @@ def _decode(op: str, call: HostCall) -> Array:
             "DecodePng: Pillow reads colours of 16 bits as 8 bits; decode as uint8, or use a gray picture"
         )
     if op == "DecodeJpeg" and attrs["ratio"] > 1:
-        width, height = picture.size
-        picture.draft(None, (-(-width // attrs["ratio"]), -(-height // attrs["ratio"])))
+        # Pillow takes the largest ratio by which neither side gets smaller than asked.
+        picture.draft(None, tuple(extent / attrs["ratio"] for extent in picture.size))
     return _decoding(op, lambda: _pixels(op, picture, attrs["channels"], deep))
 
 

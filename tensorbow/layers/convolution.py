@@ -28,8 +28,8 @@ from tensorbow.ops.conv import conv2d as convolve
 from tensorbow.ops.conv import conv2d_transpose as transposed_convolve
 from tensorbow.ops.conv1d import conv1d as convolve_steps
 from tensorbow.ops.depthwise import depthwise_conv2d as convolve_channels
+from tensorbow.ops.padding import pad
 from tensorbow.ops.pooling import max_pool2d
-from tensorbow.ops.slicing import pad
 from tensorbow.variable_scope import Reuse, Start, get_variable
 
 __all__ = [

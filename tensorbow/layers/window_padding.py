@@ -12,7 +12,8 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
 from tensorbow.ops.broadcasting import shape
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.padding import pad
+from tensorbow.ops.slicing import strided_slice
 
 
 def for_convolution(

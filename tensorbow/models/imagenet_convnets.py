@@ -17,7 +17,7 @@ from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, Fraction, checked
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
 from tensorbow.ops.elementwise import relu
-from tensorbow.ops.slicing import pad
+from tensorbow.ops.padding import pad
 
 convolution = partial(layers.conv2d, activation=relu, kernel_initializer="he_normal")
 

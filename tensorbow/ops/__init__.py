@@ -48,6 +48,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     operators,
     ordering,
     orthogonal,
+    padding,
     patches,
     pooling,
     positions,
@@ -73,6 +74,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     special_functions,
     state,
     summaries,
+    tensor_indices,
     updates,
 )
 from tensorbow.ops.arrays import *
@@ -107,6 +109,7 @@ from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.padding import *
 from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
@@ -126,6 +129,7 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.tensor_indices import *
 
 __all__ = ["constant", "edit_distance", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
@@ -153,6 +157,7 @@ __all__ += matrix_functions.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__
+__all__ += padding.__all__
 __all__ += patches.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
@@ -169,6 +174,7 @@ __all__ += conversions.__all__
 __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
+__all__ += tensor_indices.__all__
 __all__ += sparse_dense.__all__
 __all__ += sparse_functions.__all__
 __all__ += sparse_reductions.__all__

@@ -145,13 +145,19 @@ Size = define_op(
 
 @checked
 def shape(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
-    """The shape of `input` as an integer vector `[rank]`."""
+    """The shape of `input`, a tensor or `tb.SparseTensor`, as an integer vector `[rank]`."""
+    if type(input) is not Tensor and hasattr(input, "_extents"):
+        result: Tensor = input._extents(name, out_type)
+        return result
     return Shape.tensor(input, out_type=out_type, name=name)
 
 
 @checked
 def size(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
-    """The number of elements of `input`, a scalar."""
+    """The number of elements of `input`, a scalar; of a `tb.SparseTensor` zeros count, too."""
+    if type(input) is not Tensor and hasattr(input, "_size"):
+        result: Tensor = input._size(name, out_type)
+        return result
     return Size.tensor(input, out_type=out_type, name=name)
 
 

@@ -46,7 +46,7 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.reductions import reduce_all
-from tensorbow.specs import FLOATING, Array, TensorSpec, bool_, int32, int64
+from tensorbow.specs import FLOATS, Array, TensorSpec, bool_, int32, int64
 
 __all__ = [
     "Assert",
@@ -119,7 +119,7 @@ def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _check_numerics_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("CheckNumerics", inputs[0], FLOATING, "tensor")
+    require_dtype("CheckNumerics", inputs[0], FLOATS, "tensor")
     return _same(inputs, attrs)
 
 
@@ -313,7 +313,7 @@ def add_check_numerics_ops() -> Operation:
         if definition.name in ("Variable", "Const", "CheckNumerics"):
             continue
         for tensor in op.outputs:
-            if tensor.dtype in FLOATING:
+            if tensor.dtype in FLOATS:
                 with control_dependencies(checks[-1:]):  # the first one in program order fails first
                     checks.append(check_numerics(tensor, tensor.name).op)
     return group(*checks, name="check_numerics")

@@ -12,8 +12,9 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, HostCall, Tensor, as_tens
 from tensorbow.kinds import Name, checked
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import not_equal
 from tensorbow.ops.selection import Select, branches_of
-from tensorbow.specs import Array, TensorSpec, bool_, compatible, int64
+from tensorbow.specs import NUMBERS, Array, TensorSpec, bool_, compatible, int64
 
 __all__ = ["where"]
 
@@ -87,13 +88,17 @@ def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Te
     A condition `[n]` chooses rows of `x` and `y` `[n, ...]`, as in TensorFlow 1. All others broadcast by
     NumPy's rule, which TensorFlow 1 has for scalars only.
 
-    Without `x` and `y` the coordinates of true elements, in row-major order: int64 `[n, rank]`, in the
-    dynamic mode. Raises InvalidArgumentError for only one of them, or a condition `[n]` of other rows.
+    Without `x` and `y` the coordinates of elements that are true, or numbers other than 0, in row-major
+    order: int64 `[n, rank]`, in the dynamic mode. Raises InvalidArgumentError for only one of them, or a
+    condition `[n]` of other rows.
     """
     if (x is None) != (y is None):
         raise InvalidArgumentError("where: got only one of x and y, expected both, or neither")
     if x is None:
-        return Where.tensor(condition, name=name)
+        chosen = as_tensor(condition)
+        if chosen.dtype in NUMBERS:
+            chosen = not_equal(chosen, 0)
+        return Where.tensor(chosen, name=name)
     with graph_of([condition, x, y]).as_default():
         branches, chooser = branches_of(x, y), as_tensor(condition)
         result: Tensor = Select(_of_rows(chooser, branches), *branches, name=name)

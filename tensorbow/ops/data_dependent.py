@@ -62,9 +62,11 @@ def _unique_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
 
 
 def _unique(call: HostCall) -> list[Array]:
-    """Unique values in the order of first appearance, as in TensorFlow."""
+    """Unique values in the order of first appearance, each NaN one of its own, as in TensorFlow."""
     (x,) = call.inputs
-    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

@@ -15,7 +15,7 @@ from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Attrs, Kernel, Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Flag, Name, NonNegative, checked
 from tensorbow.ops.arrays import concat, expand_dims
-from tensorbow.ops.broadcasting import zeros_like
+from tensorbow.ops.broadcasting import shape, zeros_like
 from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import (
@@ -24,6 +24,8 @@ from tensorbow.ops.elementwise import (
     reciprocal,
     subtract,
 )
+from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.indexing import gather
 from tensorbow.ops.lapack import WHY_CPU, by_matrix, identity_like, require_matrices, symmetric
 from tensorbow.ops.linalg import matrix_transpose, square_dims
 from tensorbow.ops.linear_equations import Cholesky, MatrixTriangularSolve, cholesky_solve
@@ -83,11 +85,12 @@ def _qr_gradient(op: Operation, gq: Tensor | None, gr: Tensor | None) -> list[Te
             f"it out, or give the static shape (made at {op.source})"
         )
     rest = None
-    if rows is not None and columns is not None and rows < columns:
-        first, later = slice(None, rows), slice(rows, None)
-        gv = strided_slice(gr, (..., later))
-        gq = add(gq, matmul(strided_slice(x, (..., later)), gv, transpose_b=True))
-        r, gr, rest = strided_slice(r, (..., first)), strided_slice(gr, (..., first)), matmul(q, gv)
+    if rows is None or columns is None or rows < columns:
+        height, width = strided_slice(shape(r), -2), strided_slice(shape(r), -1)
+        first, later = number_range(height), number_range(height, width)
+        gv = gather(gr, later, axis=-1)
+        gq = add(gq, matmul(gather(x, later, axis=-1), gv, transpose_b=True))
+        r, gr, rest = gather(r, first, axis=-1), gather(gr, first, axis=-1), matmul(q, gv)
     difference = subtract(matmul(r, gr, transpose_b=True), matmul(gq, q, transpose_a=True))
     mirrored = subtract(matmul(gr, r, transpose_b=True), matmul(q, gq, transpose_a=True))
     middle = add(band_of(difference, -1, 0), subtract(band_of(mirrored, 0, -1), band_of(mirrored, 0, 0)))
@@ -113,7 +116,7 @@ def qr(input: Any, full_matrices: Flag = False, name: Name = None) -> tuple[Tens
     """Q with orthonormal columns and upper triangular R with Q R = `input` `[..., m, n]`, floating.
 
     Q is `[..., m, p]` and R `[..., p, n]`, p = min(m, n), or with `full_matrices` p = m. The gradient needs
-    full rank, for m < n known extents, and for m > n no `full_matrices`.
+    full rank, and for m > n no `full_matrices`.
     """
     q, r = Qr(input, full_matrices=full_matrices, name=name)
     return q, r

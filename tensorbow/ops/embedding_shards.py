@@ -8,8 +8,22 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, get_default_graph
 from tensorbow.ops.arrays import expand_dims
-from tensorbow.ops.elementwise import add, equal, floordiv, less, maximum, minimum, mod, multiply, subtract
+from tensorbow.ops.elementwise import (
+    add,
+    divide,
+    equal,
+    floordiv,
+    less,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    sqrt,
+    square,
+    subtract,
+)
 from tensorbow.ops.indexing import NO_ROW, GatherV2
+from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast, select
 from tensorbow.specs import int32, int64
 
@@ -46,6 +60,18 @@ def lookup_in_shards(shards: Sequence[Any], ids: Any, strategy: str) -> Tensor:
             mine = expand_dims(mine, -1)
         found = select(mine, own, found)
     return as_tensor(found)
+
+
+def with_norms_up_to(max_norm: Any, rows: Tensor, ids: Tensor) -> Tensor:
+    """Rows [*ids, ...] of which those of a greater 2-norm are scaled to `max_norm`; of known ranks."""
+    if rows.shape.ndims is None or ids.shape.ndims is None:
+        raise InvalidArgumentError(
+            f"embedding_lookup: max_norm needs params and ids of known ranks, got rows {rows.spec} of ids "
+            f"{ids.spec}; give the placeholders shapes"
+        )
+    limit = as_tensor(max_norm, rows.dtype)
+    squares = reduce_sum(square(rows), list(range(ids.shape.ndims, rows.shape.ndims)), keepdims=True)
+    return divide(multiply(rows, limit), sqrt(maximum(square(limit), squares)))
 
 
 def _rows_of(tables: Sequence[Tensor], strategy: str) -> int:

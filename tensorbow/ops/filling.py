@@ -26,7 +26,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import AsDType, Name, checked, is_tensor, or_tensor, whole
 from tensorbow.ops.argument_kinds import Extents
-from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
+from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, divide, maximum, multiply, pair, subtract
@@ -212,5 +212,7 @@ Rank = define_op(
 
 @checked
 def rank(input: Any, name: Name = None) -> Tensor:
-    """The number of axes of `input`, an int32 scalar."""
+    """The number of axes of `input`, a tensor or `tb.SparseTensor`, an int32 scalar."""
+    if type(input) is not Tensor and hasattr(input, "_extents"):
+        return size(input._extents(None, int32), name=name)
     return Rank.tensor(input, name=name)

@@ -9,9 +9,10 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import checked
-from tensorbow.ops.arrays import concat, stack
+from tensorbow.ops.arrays import stack
 from tensorbow.ops.elementwise import add, multiply, subtract
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.padding import pad
+from tensorbow.ops.slicing import strided_slice
 
 __all__ = ["image_gradients", "sobel_edges"]
 
@@ -47,7 +48,8 @@ def sobel_edges(image: Any) -> Tensor:
     """Sobel's edges of images [batch, height, width, channels], whose borders are reflected.
 
     Returns [batch, height, width, channels, 2], the edges along the height, then those along the width.
-    Raises InvalidArgumentError for another rank, and for a height or width below 2.
+    Raises InvalidArgumentError for another rank, and for a height or width below 2, at run time (on CPU
+    devices) where it is not known before.
     """
     x = _batch_of("sobel_edges", image)
     with x.graph.as_default(), name_scope("sobel_edges"):
@@ -55,9 +57,7 @@ def sobel_edges(image: Any) -> Tensor:
             raise InvalidArgumentError(
                 f"sobel_edges: {x.spec} has no second row or column to reflect; expected 2 x 2 pixels or more"
             )
-        tall = concat([strided_slice(x, np.s_[:, 1:2]), x, strided_slice(x, np.s_[:, -2:-1])], 1)
-        left, right = strided_slice(tall, np.s_[:, :, 1:2]), strided_slice(tall, np.s_[:, :, -2:-1])
-        wide = concat([left, tall, right], 2)
+        wide = pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
         edges = []
         for along, across in ((1, 2), (2, 1)):
             before, middle, after = (_cut(wide, across, begin) for begin in range(3))

@@ -17,8 +17,9 @@ from tensorbow.kinds import is_tensor
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op
+from tensorbow.ops.padding import pad
 from tensorbow.ops.selection import cast
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, TensorSpec, int64
 
 CROP, PAD, MIDDLE, FRACTION = "crop_to_bounding_box", "pad_to_bounding_box", "crop_or_pad", "central_crop"

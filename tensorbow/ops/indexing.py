@@ -26,7 +26,7 @@ from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import AnyNumber, CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, reshape, transpose
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
-from tensorbow.ops.constant import require_scalar
+from tensorbow.ops.constant import constant, require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import add, greater_equal, less, logical_and, multiply
 from tensorbow.ops.filling import range as number_range
@@ -179,7 +179,7 @@ def _gather_by_example(
         extents = shape(moved)
         lead, extent = strided_slice(extents, slice(0, batch)), strided_slice(extents, batch)
         count = reduce_prod(lead)
-        examples = reshape(number_range(count), concat([lead, [1] * (depth - batch)], 0))
+        examples = _examples(lead, shape(indices), batch, depth)
         places = cast(indices, int32) if indices.dtype == uint8 else indices
         extent, examples = cast(extent, places.dtype), cast(examples, places.dtype)
         inside = logical_and(greater_equal(places, 0), less(places, extent))
@@ -193,6 +193,21 @@ def _gather_by_example(
             found = transpose(found, [*range(batch), *between, *range(batch, depth), *rest])
         found.set_shape([*x[:axis], *indices.spec.shape[batch:], *x[axis + 1 :]])
         return found
+
+
+def _examples(lead: Tensor, extents: Tensor, batch: int, depth: int) -> Tensor:
+    """The number of each example in the order of params: [*lead, 1, ...], of rank `depth`.
+
+    lead: the first extents of params. Those of the indices, `extents`, have to be the same: a reshape fails,
+    at run time where they are not known before.
+    """
+    numbers: Tensor | None = None
+    for axis in range(batch):
+        number, own = strided_slice(lead, axis), strided_slice(extents, slice(axis, axis + 1))
+        extent = concat([[1] * axis, own, [1] * (depth - axis - 1)], 0)
+        along = reshape(number_range(number), extent, name="params_and_indices_begin_alike")
+        numbers = along if numbers is None else add(multiply(numbers, number), along)
+    return constant(0) if numbers is None else numbers
 
 
 @checked

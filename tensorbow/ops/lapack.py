@@ -1,6 +1,6 @@
 """Functions of single matrices, by LAPACK through NumPy, as kernels of stacks of matrices.
 
-Each matrix is decomposed on its own, so a step allocates the size of one matrix, never of the stack.
+Each matrix is computed on its own, so a step allocates the size of one matrix, never of the stack.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import KernelCall, Tensor
+from tensorbow.graph import Attrs, KernelCall, Tensor
 from tensorbow.ops.broadcasting import ones_like
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.diagonals import MatrixDiag
 from tensorbow.ops.linalg import each_matrix
 from tensorbow.specs import FLOATING, Array, TensorSpec
 
-WHY_CPU = "LAPACK decomposes it on the CPU"
+WHY_CPU = "it is computed matrix by matrix, by LAPACK, on the CPU"
 
 
 def require_matrices(op: str, x: TensorSpec, what: str = "input") -> None:
@@ -33,14 +33,15 @@ def _decomposed(op: str, call: KernelCall, index: tuple[int, ...], function: Cal
     """The arrays that LAPACK makes of a matrix, or None for a matrix with NaN or infinity."""
     try:
         return function()
-    except np.linalg.LinAlgError:
+    except np.linalg.LinAlgError as error:
         if not all(np.isfinite(x[index]).all() for x in call.inputs):
             return None
         which = f" {list(index)}" if index else ""
-        raise InvalidArgumentError(f"{op}: {REMEDIES[op].format(which)}") from None
+        message = REMEDIES[op].format(which) if op in REMEDIES else f"the input{which} {error}"
+        raise InvalidArgumentError(f"{op}: {message}") from None
 
 
-REMEDIES = {
+REMEDIES = {  # for LAPACK's errors; those of other functions say what is wrong with the input
     "Cholesky": "the input{} is not positive definite; add a multiple of the identity",
     "Qr": "the decomposition of the input{} failed; scale it",
     "Svd": "the decomposition of the input{} did not converge; scale it",
@@ -50,7 +51,10 @@ REMEDIES = {
 
 
 def by_matrix(op: str, function: Callable[..., Any]) -> Callable[[KernelCall], Callable[[], None]]:
-    """A kernel that calls a function of one matrix of each input; NaN where one is not finite."""
+    """A kernel that calls a function of the attributes and one matrix of each input.
+
+    Its results are NaN, and whole numbers 0, where it raises LinAlgError for matrices that are not finite.
+    """
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         indices = each_matrix(call.inputs[0])
@@ -59,12 +63,25 @@ def by_matrix(op: str, function: Callable[..., Any]) -> Callable[[KernelCall], C
             for index in indices:
                 parts = [x[index] for x in call.inputs]
                 results = _decomposed(op, call, index, partial(function, call.attrs, *parts))
-                for position, out in enumerate(call.outputs):
-                    out[index] = np.nan if results is None else results[position]
+                with np.errstate(over="ignore"):
+                    for position, out in enumerate(call.outputs):
+                        nothing = 0 if out.dtype.kind == "i" else np.nan
+                        out[index] = nothing if results is None else results[position]
 
         return run
 
     return prepare
+
+
+def in_float64(function: Callable[[Array], Any]) -> Callable[..., Any]:
+    """A function for `by_matrix` of one finite matrix, computed in float64."""
+
+    def wide(attrs: Attrs, x: Array) -> Any:
+        if not np.isfinite(x).all():
+            raise np.linalg.LinAlgError
+        return function(x.astype(np.float64))
+
+    return wide
 
 
 def symmetric(x: Array) -> Array:

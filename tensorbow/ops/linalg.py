@@ -16,17 +16,18 @@ from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_ten
 from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
-from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape
+from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, zeros_like
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
-from tensorbow.ops.elementwise import equal, multiply, negative, pair, subtract
+from tensorbow.ops.elementwise import equal, minimum, multiply, negative, pair, subtract
 from tensorbow.ops.elementwise_table import conjugate as conjugate_of
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
-from tensorbow.ops.reductions import reduce_prod, reduce_sum
+from tensorbow.ops.reductions import reduce_min, reduce_prod, reduce_sum
 from tensorbow.ops.selection import cast, select
+from tensorbow.ops.slicing import slice as box
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, bool_, compatible, float32, int32
 
@@ -194,16 +195,38 @@ def matrix_diag(diagonal: Any, name: Name = None) -> Tensor:
 
 @checked
 def matrix_diag_part(input: Any, name: Name = None) -> Tensor:
-    """The diagonals `[..., n]` of square matrices `[..., n, n]`."""
-    return MatrixDiagPart.tensor(input, name=name)
+    """The diagonals `[..., min(m, n)]` of matrices `[..., m, n]`."""
+    x = as_tensor(input)
+    rows, columns = (None, None) if x.shape.ndims is None else (None, None, *x.spec.dims)[-2:]
+    if rows is not None and rows == columns:
+        return MatrixDiagPart.tensor(x, name=name)
+    with x.graph.as_default(), name_scope(name or "MatrixDiagPart"):
+        if rows is not None and columns is not None:
+            part = slice(min(rows, columns))
+            return MatrixDiagPart.tensor(strided_slice(x, (..., part, part)))
+        extents = shape(x)
+        shorter = reshape(reduce_min(strided_slice(extents, slice(-2, None))), [1])
+        square = concat([strided_slice(extents, slice(-2)), shorter, shorter], 0)
+        return MatrixDiagPart.tensor(box(x, zeros_like(extents), square))
 
 
 @checked
 def matrix_set_diag(input: Any, diagonal: Any, name: Name = None) -> Tensor:
-    """Square matrices `[..., n, n]` with the diagonals `[..., n]` in place of their own."""
+    """Matrices `[..., m, n]` with the diagonals `[..., min(m, n)]` in place of their own."""
     with graph_of([input, diagonal]).as_default(), name_scope(name or "MatrixSetDiag"):
-        new = as_tensor(diagonal)
-        return select(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
+        x, new = as_tensor(input), as_tensor(diagonal)
+        rows, columns = (None, None) if x.shape.ndims is None else (None, None, *x.spec.dims)[-2:]
+        if rows is not None and rows == columns:
+            return select(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), x)
+        extents = shape(x)
+        height, width = strided_slice(extents, -2), strided_slice(extents, -1)
+        down, across = number_range(height), number_range(width)
+        shorter = minimum(height, width)
+        new = reshape(new, concat([strided_slice(extents, slice(-2)), reshape(shorter, [1])], 0))
+        of_rows = gather(new, minimum(down, subtract(shorter, 1)), axis=-1)
+        result = select(equal(expand_dims(down, 1), across), expand_dims(of_rows, -1), x)
+        result.set_shape(x.shape)
+        return result
 
 
 @checked
@@ -235,8 +258,8 @@ def diag_part(input: Any, name: Name = None) -> Tensor:
 
 @checked
 def trace(x: Any, name: Name = None) -> Tensor:
-    """The sums of the diagonals of square matrices `[..., n, n]`: `[...]`."""
-    return reduce_sum(MatrixDiagPart(x), -1, name=name)
+    """The sums of the diagonals of matrices `[..., m, n]`: `[...]`."""
+    return reduce_sum(matrix_diag_part(x), -1, name=name)
 
 
 @checked

@@ -160,8 +160,21 @@ def _triangular_solve(attrs: Attrs, matrix: Array, rhs: Array) -> list[Array]:
         block = slice(start, min(start + BLOCK, count))
         solved = slice(0, start) if lower else slice(block.stop, count)
         left = rhs[block] - triangle[block, solved] @ result[solved]
-        result[block] = np.linalg.solve(triangle[block, block], left)
+        try:
+            result[block] = np.linalg.solve(triangle[block, block], left)
+        except np.linalg.LinAlgError:  # it exchanges rows, by which a small pivot may become 0
+            result[block] = _by_rows(triangle[block, block], left, lower)
     return [result]
+
+
+def _by_rows(triangle: Array, rhs: Array, lower: bool) -> Array:
+    """Substitution row by row, without exchanges; what exceeds the dtype is infinite or NaN."""
+    count, result = len(triangle), np.empty_like(rhs)
+    with np.errstate(all="ignore"):
+        for row in range(count) if lower else reversed(range(count)):
+            solved = slice(0, row) if lower else slice(row + 1, count)
+            result[row] = (rhs[row] - triangle[row, solved] @ result[solved]) / triangle[row, row]
+    return result
 
 
 def _triangular_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:

@@ -19,11 +19,11 @@ from tensorbow.ops.definition import define_op
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.indexing import one_hot
+from tensorbow.ops.lapack import WHY_CPU, by_matrix, in_float64
 from tensorbow.ops.linalg import MatrixInverse, square_dims
 from tensorbow.ops.linear_equations import MatrixTriangularSolve
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.matrix_bands import matrix_band_part
-from tensorbow.ops.matrix_functions import WHY_CPU, by_matrix
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, TensorSpec, int32
 
@@ -86,7 +86,7 @@ Lu = define_op(
     "Lu",
     spec=_lu_spec,
     gradient=_lu_gradient,
-    kernel=Kernel(prepare=by_matrix("Lu", _lu)),
+    kernel=Kernel(prepare=by_matrix("Lu", in_float64(_lu))),
     inputs=("input",),
     attrs={"output_idx_type": int32},
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, attrs["output_idx_type"]),
@@ -126,7 +126,7 @@ LogMatrixDeterminant = define_op(
     "LogMatrixDeterminant",
     spec=_determinant_spec,
     gradient=_determinant_gradient,
-    kernel=Kernel(prepare=by_matrix("LogMatrixDeterminant", np.linalg.slogdet)),
+    kernel=Kernel(prepare=by_matrix("LogMatrixDeterminant", in_float64(np.linalg.slogdet))),
     inputs=("input",),
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype,) * 2,
     why_cpu=WHY_CPU,

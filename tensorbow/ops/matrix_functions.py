@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
+from tensorbow.graph import Attrs, Kernel, OpDef, Operation, Tensor
 from tensorbow.kinds import Name, checked
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import shape, zeros_like
@@ -23,7 +22,8 @@ from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import divide, equal, multiply
-from tensorbow.ops.linalg import each_matrix, matrix_transpose, square_dims
+from tensorbow.ops.lapack import WHY_CPU, by_matrix, in_float64
+from tensorbow.ops.linalg import matrix_transpose, square_dims
 from tensorbow.ops.reductions import reduce_max, reduce_prod
 from tensorbow.ops.selection import select
 from tensorbow.ops.shaping import split
@@ -32,7 +32,6 @@ from tensorbow.specs import Array, TensorSpec
 
 __all__ = ["matrix_exponential", "matrix_logarithm", "matrix_square_root"]
 
-WHY_CPU = "it is computed matrix by matrix on the CPU"
 MOST_STEPS = 60  # of an iteration, or square roots, before a matrix counts as one without a result
 PADE = (
     *(64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0),
@@ -54,38 +53,8 @@ LOG_NORM = 0.25  # distance from the identity up to which 8 nodes give a logarit
 NOT_POSITIVE = "has an eigenvalue that is real and not positive: there is no real result"
 
 
-class _NoResultError(Exception):
+class _NoResultError(np.linalg.LinAlgError):
     """Raised for a matrix without a result; the message says why."""
-
-
-def by_matrix(
-    op: str, function: Callable[[Array], Sequence[Any]]
-) -> Callable[[KernelCall], Callable[[], None]]:
-    """A kernel that calls a function of each matrix, in float64; NaN where one is not finite."""
-
-    def prepare(call: KernelCall) -> Callable[[], None]:
-        (x,) = call.inputs
-        indices = each_matrix(x)
-
-        def run() -> None:
-            for index in indices:
-                matrix = x[index].astype(np.float64)
-                if not np.isfinite(matrix).all():
-                    for out in call.outputs:
-                        out[index] = np.nan if out.dtype.kind != "i" else 0
-                    continue
-                try:
-                    results = function(matrix)
-                except (np.linalg.LinAlgError, _NoResultError) as error:
-                    which = f" {list(index)}" if index else ""
-                    raise InvalidArgumentError(f"{op}: the input{which} {error}") from None
-                with np.errstate(over="ignore"):
-                    for out, result in zip(call.outputs, results, strict=True):
-                        out[index] = result
-
-        return run
-
-    return prepare
 
 
 # One matrix -------------------------------------------------------------------------------------------
@@ -236,7 +205,7 @@ def _function(name: str, function: Callable[[Array], Array], doc: str) -> OpDef:
         name,
         spec=spec,
         gradient=_block_gradient,
-        kernel=Kernel(prepare=by_matrix(name, lambda a: [function(a)])),
+        kernel=Kernel(prepare=by_matrix(name, in_float64(lambda a: [function(a)]))),
         inputs=("input",),
         why_cpu=WHY_CPU,
         doc=doc,

@@ -11,10 +11,10 @@ from tensorbow.ops.argument_kinds import Padding, WindowSize
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.elementwise import add, negative, pair
 from tensorbow.ops.extents import batch_of, known_extents
+from tensorbow.ops.padding import pad
 from tensorbow.ops.patches import around, extract_image_patches
 from tensorbow.ops.reductions import reduce_max
 from tensorbow.ops.shaping import reverse
-from tensorbow.ops.slicing import pad
 from tensorbow.ops.sliding_windows import make_axis, spatial_pair
 
 __all__ = ["dilation2d", "erosion2d"]

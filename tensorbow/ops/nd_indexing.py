@@ -154,7 +154,8 @@ def reverse_sequence(
 ) -> Tensor:
     """Reverses the first seq_lengths[i] elements along `seq_axis` of each example i along `batch_axis`.
 
-    seq_lengths: int32 or int64 [batch], at most the extent of `seq_axis`. The rank must be known.
+    seq_lengths: int32 or int64 [batch], from 0 to the extent of `seq_axis`; others raise InvalidArgumentError
+    at run time on CPU devices. The rank must be known.
     """
     x, lengths = as_tensor(input), as_tensor(seq_lengths)
     require_dtype("reverse_sequence", lengths.spec, (int32, int64), "seq_lengths")
@@ -172,12 +173,13 @@ def reverse_sequence(
     with x.graph.as_default(), name_scope(name or "ReverseSequence"):
         rows = x if order == list(range(rank)) else transpose(x, order)
         extents = shape(rows)
-        numbers = number_range(strided_slice(extents, 1))
-        ends = expand_dims(cast(lengths, int32), 1)
+        numbers, most = number_range(strided_slice(extents, 1)), strided_slice(extents, 1)
+        ends = reshape(cast(lengths, int32), concat([strided_slice(extents, slice(0, 1)), [1]], 0))
         turned = select(less(numbers, ends), subtract(subtract(ends, 1), numbers), numbers)
         examples = expand_dims(number_range(strided_slice(extents, 0)), 1)
         flat = reshape(rows, concat([constant([-1]), strided_slice(extents, slice(2, None))], 0))
-        result = gather(flat, add(turned, multiply(examples, strided_slice(extents, 1))))
+        fits = logical_and(greater_equal(ends, 0), less(turned, most))
+        result = gather(flat, select(fits, add(turned, multiply(examples, most)), -1))
         result.set_shape(rows.shape)
         return result if rows is x else transpose(result, [order.index(axis) for axis in range(rank)])
 

@@ -30,9 +30,10 @@ from tensorbow.ops.elementwise import add, equal, greater_equal, maximum, subtra
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import _depth, _flat_positions, _product, scatter_nd
+from tensorbow.ops.padding import pad
 from tensorbow.ops.segments import unsorted_segment_max
 from tensorbow.ops.selection import cast, select
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
 
 __all__ = [

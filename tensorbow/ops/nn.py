@@ -19,7 +19,19 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor, one_of, refuse
+from tensorbow.kinds import (
+    AxisNumber,
+    Flag,
+    Name,
+    Seed,
+    checked,
+    is_tensor,
+    number,
+    one_of,
+    optional,
+    or_tensor,
+    refuse,
+)
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape, transpose
@@ -27,7 +39,7 @@ from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_ax
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, subtract
-from tensorbow.ops.embedding_shards import lookup_in_shards
+from tensorbow.ops.embedding_shards import lookup_in_shards, with_norms_up_to
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.random import dropout_mask
@@ -37,6 +49,7 @@ from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible, float32
 
 PartitionStrategy: TypeAlias = Annotated[str, one_of("mod", "div")]
+NormLimit: TypeAlias = Annotated[Any, optional(or_tensor(number(0, above=True)))]
 
 __all__ = [
     "bias_add",
@@ -360,7 +373,12 @@ def zero_fraction(value: Any, name: Name = None) -> Tensor:
 
 @checked
 def embedding_lookup(
-    params: Any, ids: Any, partition_strategy: PartitionStrategy = "mod", name: Name = None
+    params: Any,
+    ids: Any,
+    partition_strategy: PartitionStrategy = "mod",
+    name: Name = None,
+    validate_indices: Flag = True,
+    max_norm: NormLimit = None,
 ) -> Tensor:
     """The rows `ids` of a table: `tb.gather(params, ids)`, whose gradient is sparse.
 
@@ -368,8 +386,15 @@ def embedding_lookup(
     shards' devices ("div" has the order of a PartitionedVariable's rows). Their
     gradients have a row of zeros with the index -1, which no update applies, for each id of another shard.
     partition_strategy: "mod": row i is row i // n of shard i mod n; "div": shards have neighbouring rows, the
-    first ones one more. Raises InvalidArgumentError for shards that do not fit together.
+    first ones one more. max_norm: rows of a greater 2-norm are scaled to it, which needs known ranks.
+    `validate_indices` is ignored (TensorFlow's). Raises InvalidArgumentError for shards that do not fit
+    together.
     """
+    if max_norm is not None:
+        with name_scope(name or "embedding_lookup"):
+            return with_norms_up_to(
+                max_norm, embedding_lookup(params, ids, partition_strategy), as_tensor(ids)
+            )
     params = getattr(params, "parts", params)
     if isinstance(params, (list, tuple)):
         if len(params) > 1:

@@ -11,7 +11,8 @@ from tensorbow.ops.argument_kinds import Padding, WindowSize
 from tensorbow.ops.arrays import concat, stack
 from tensorbow.ops.elementwise import add, floordiv, maximum, multiply, subtract
 from tensorbow.ops.extents import Extent, extents_of
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.padding import pad
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sliding_windows import Axis, make_axis, span, spatial_pair
 
 __all__ = ["extract_image_patches"]

@@ -195,8 +195,8 @@ def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Any, name: 
     return _reduce("unsorted_segment_prod", SegmentProd, data, segment_ids, num_segments, name)
 
 
-def _counts(x: Tensor, ids: Any, num_segments: Any) -> Tensor:
-    """Rows of each segment, at least 1: [num_segments, 1, ..., 1]."""
+def segment_counts(x: Tensor, ids: Any, num_segments: Any) -> Tensor:
+    """Rows of each segment, at least 1: [num_segments, 1, ..., 1], of the rank of a reduction of `x`."""
     positions = as_tensor(ids)
     ones = cast(ones_like(positions), x.dtype)
     count = maximum(unsorted_segment_sum(ones, positions, num_segments), 1)
@@ -214,7 +214,7 @@ def unsorted_segment_mean(data: Any, segment_ids: Any, num_segments: Any, name: 
     x = as_tensor(data)
     with x.graph.as_default(), name_scope(name or "unsorted_segment_mean"):
         total = unsorted_segment_sum(x, segment_ids, num_segments)
-        return divide(total, _counts(x, segment_ids, num_segments))
+        return divide(total, segment_counts(x, segment_ids, num_segments))
 
 
 @checked
@@ -223,12 +223,13 @@ def unsorted_segment_sqrt_n(data: Any, segment_ids: Any, num_segments: Any, name
     x = as_tensor(data)
     with x.graph.as_default(), name_scope(name or "unsorted_segment_sqrt_n"):
         total = unsorted_segment_sum(x, segment_ids, num_segments)
-        return divide(total, sqrt(_counts(x, segment_ids, num_segments)))
+        return divide(total, sqrt(segment_counts(x, segment_ids, num_segments)))
 
 
 # Sorted ---------------------------------------------------------------------------------------------------
 
 _UNSORTED = "segment_ids must be sorted and at least 0"
+EXTREMES = (unsorted_segment_max, unsorted_segment_min)  # which are not 0 or 1 where there is no row
 
 
 def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None) -> Tensor:
@@ -246,20 +247,19 @@ def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None)
         count = int(value.max(initial=-1)) + 1
         result: Tensor = reduce(x, ids, count)
         present = np.isin(np.arange(count), value)
-        if present.all():
+        if present.all() or reduce not in EXTREMES:
             return result
-        rank = x.shape.ndims or 1
-        return select(constant(present.reshape(-1, *[1] * (rank - 1))), result, 0)
+        return where(constant(present), result, zeros_like(result))
 
 
 def _of_data(op: str, reduce: Any, x: Tensor, ids: Tensor) -> Tensor:
-    """Segments by ids that only a step knows; those without rows are 0."""
+    """Segments by ids that only a step knows; the greatest and the least of no rows is 0."""
     before, after = (strided_slice(ids, part) for part in (slice(None, -1), slice(1, None)))
     rises = logical_and(reduce_all(less_equal(before, after)), reduce_all(greater_equal(ids, 0)))
     with control_dependencies([asserted(rises, [ids], f"{op}: {_UNSORTED}; use unsorted_{op}")]):
         count = add(strided_slice(concat([constant([-1], ids.dtype), ids], 0), -1), 1)
     result: Tensor = reduce(x, ids, count)
-    if reduce in (unsorted_segment_sum, unsorted_segment_mean):
+    if reduce not in EXTREMES:
         return result
     return where(greater(unsorted_segment_sum(ones_like(ids), ids, count), 0), result, zeros_like(result))
 
@@ -295,7 +295,7 @@ def segment_min(data: Any, segment_ids: Any, name: Name = None) -> Tensor:
 
 @checked
 def segment_prod(data: Any, segment_ids: Any, name: Name = None) -> Tensor:
-    """The product by segment: see `segment_sum`."""
+    """The product by segment, 1 for ids that do not occur: see `segment_sum`."""
     return _sorted("segment_prod", unsorted_segment_prod, data, segment_ids, name)
 
 

@@ -1,4 +1,4 @@
-"""Ops that read or write a box of elements of a tensor: slice, pad, `x[...]`."""
+"""Ops that read or write a box of elements of a tensor: slice, padding, `x[...]`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, OpDef, Operation, Tensor, as_tensor
-from tensorbow.kinds import Name, RefusedError, Text, checked, optional, refuse, whole
-from tensorbow.ops.argument_kinds import AnyNumber, Extents
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
+from tensorbow.kinds import Name, RefusedError, checked, optional, refuse, whole
+from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import INDEX, as_shape_vector, dims_of_vector, shape
-from tensorbow.ops.constant import require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
-__all__ = ["pad", "slice", "strided_slice"]
+__all__ = ["slice"]
 
 Index: TypeAlias = "tuple[int | str | tuple[int | None, int | None, int | None], ...]"
 
@@ -171,23 +170,8 @@ Pad = define_op(
     inputs=("input", "paddings"),
     attrs={"constant_values": 0},
     shape_inputs=(1,),
+    doc="The input with `constant_values` around its axes.",
 )
-
-
-@checked
-def pad(
-    tensor: Any, paddings: Any, mode: Text = "CONSTANT", name: Name = None, constant_values: AnyNumber = 0
-) -> Tensor:
-    """`tensor` with `paddings[i] = [before, after]` elements `constant_values` around axis i.
-
-    Raises InvalidArgumentError for paddings that do not fit and for a value that the dtype cannot hold,
-    UnimplementedError for another mode.
-    """
-    if mode.upper() != "CONSTANT":
-        raise UnimplementedError(f"pad: mode {mode!r} is not supported; use CONSTANT")
-    tensor = as_tensor(tensor)
-    require_scalar("pad", "constant_values", constant_values, tensor.dtype)
-    return Pad.tensor(tensor, paddings, constant_values=constant_values, name=name)
 
 
 # x[...] -----------------------------------------------------------------------------------------------
@@ -319,7 +303,6 @@ StridedSliceGrad: OpDef = define_op(
 def strided_slice(input: Any, index: Any, name: Name = None) -> Tensor:
     """`input[index]`: integers, slices with steps, `...` and None, as in NumPy.
 
-    This is the operator `x[...]` of tensors. Raises InvalidArgumentError for a position out of range
-    and for tensors as positions (use `tb.gather`, `tb.slice`).
+    Raises InvalidArgumentError for a position out of range and for tensors as positions.
     """
     return StridedSlice.tensor(input, index=_to_index(index), name=name)

@@ -20,7 +20,7 @@ from tensorbow.ops.elementwise import (
     sqrt,
     square,
 )
-from tensorbow.ops.nn import PartitionStrategy, embedding_lookup
+from tensorbow.ops.nn import NormLimit, PartitionStrategy, embedding_lookup
 from tensorbow.ops.reductions import reduce_prod
 from tensorbow.ops.segments import unsorted_segment_sum
 from tensorbow.ops.selection import cast, select
@@ -45,13 +45,15 @@ def embedding_lookup_sparse(
     partition_strategy: PartitionStrategy = "mod",
     name: Name = None,
     combiner: Combiner = "mean",
+    max_norm: NormLimit = None,
 ) -> Tensor:
     """For each row of `sp_ids` the combination of the table's rows that its ids name: [rows, ...].
 
     params: a table or its shards, as for `tb.nn.embedding_lookup`. sp_ids: a `tb.SparseTensor`
     [rows, columns] of int32 or int64 ids. sp_weights: one of the same coordinates with floating weights, or
     None: all 1. combiner: "sum" of weighted rows, "mean": divided by the sum of weights, "sqrtn": by the root
-    of the sum of their squares. A row without ids is zero. The gradient of a variable is sparse.
+    of the sum of their squares. A row without ids is zero. max_norm: rows of the table whose 2-norm is
+    greater are scaled to it. The gradient of a variable is sparse.
     """
     ids = as_sparse(sp_ids)
     if ids.rank not in (2, None):
@@ -59,7 +61,7 @@ def embedding_lookup_sparse(
     with ids.graph.as_default(), name_scope(name or "embedding_lookup_sparse"):
         rows = strided_slice(ids.indices, (slice(None), 0))
         count = strided_slice(ids.dense_shape, 0)
-        found = embedding_lookup(params, ids.values, partition_strategy)
+        found = embedding_lookup(params, ids.values, partition_strategy, max_norm=max_norm)
         if sp_weights is None:
             weights = cast(ones_like(ids.values), found.dtype)
         else:
@@ -84,12 +86,13 @@ def safe_embedding_lookup_sparse(
     default_id: Annotated[int | None, optional(whole(0))] = None,
     name: Name = None,
     partition_strategy: PartitionStrategy = "div",
+    max_norm: NormLimit = None,
 ) -> Tensor:
     """`embedding_lookup_sparse` of the ids that are at least 0: [..., columns of the table].
 
     sparse_ids: [..., columns], of rank 2 or more. sparse_weights: as there; entries whose weight is 0 or less
     are left out, unless `combiner` is "sum". default_id: the id of rows that have none left; None: such rows
-    are zero. What leaves entries out runs in the dynamic mode.
+    are zero. max_norm: as there. What leaves entries out runs in the dynamic mode.
     """
     ids = as_sparse(sparse_ids)
     if ids.rank is None or ids.rank < 2:
@@ -114,7 +117,7 @@ def safe_embedding_lookup_sparse(
         sp_weights = None if weights is None else SparseTensor(chosen.indices, weights, chosen.dense_shape)
         try:
             found = embedding_lookup_sparse(
-                embedding_weights, chosen, sp_weights, partition_strategy, combiner=combiner
+                embedding_weights, chosen, sp_weights, partition_strategy, None, combiner, max_norm
             )
         except InvalidArgumentError as error:
             raise InvalidArgumentError(str(error).replace("params", "embedding_weights")) from None

@@ -7,17 +7,18 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
+from tensorbow.graph import Tensor, graph_of, name_scope
 from tensorbow.kinds import AxisNumbers, Flag, Name, checked, optional, or_tensor, whole
-from tensorbow.ops.arrays import expand_dims, reshape
-from tensorbow.ops.broadcasting import ones_like, shape, size
+from tensorbow.ops.arrays import reshape
+from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_dependent import boolean_mask, unique
-from tensorbow.ops.elementwise import divide, equal, greater, maximum, multiply, sqrt, subtract
+from tensorbow.ops.elementwise import divide, equal, greater, multiply, sqrt, subtract
 from tensorbow.ops.filling import fill
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.reductions import reduce_prod
 from tensorbow.ops.segments import (
+    segment_counts,
     segment_mean,
     segment_sum,
     unsorted_segment_max,
@@ -26,6 +27,7 @@ from tensorbow.ops.segments import (
     unsorted_segment_sum,
 )
 from tensorbow.ops.selection import cast, select
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sparse_dense import scattered
 from tensorbow.ops.sparse_shapes import sparse_reorder
 from tensorbow.ops.sparse_tensors import Sparse, SparseTensor, as_sparse, axes_mask, coordinates_of, row_major
@@ -187,10 +189,8 @@ def sparse_segment_sqrt_n(
 
 
 def _root_scaled(rows: Tensor, segment_ids: Any) -> Tensor:
-    ones = segment_sum(cast(ones_like(as_tensor(segment_ids)), rows.dtype), segment_ids)
-    for _ in range(len(rows.shape) - 1):
-        ones = expand_dims(ones, -1)
-    return divide(segment_sum(rows, segment_ids), sqrt(maximum(ones, 1)))
+    total = segment_sum(rows, segment_ids)
+    return divide(total, sqrt(segment_counts(rows, segment_ids, strided_slice(shape(total), 0))))
 
 
 def _by_segment(

@@ -110,6 +110,16 @@ class SparseTensor:
         """The sparse tensor of other values at the same coordinates."""
         return self if values is self.values else SparseTensor(self.indices, values, self.dense_shape)
 
+    def _extents(self, name: str | None, out_type: DType) -> Tensor:
+        """The result of `tb.shape`."""
+        with self.graph.as_default():
+            return identity(cast(self.dense_shape, out_type), name=name)
+
+    def _size(self, name: str | None, out_type: DType) -> Tensor:
+        """The result of `tb.size`."""
+        with self.graph.as_default():
+            return cast(reduce_prod(self.dense_shape), out_type, name=name)
+
     @property
     def dtype(self) -> DType:
         """Element type."""

@@ -20,8 +20,9 @@ from tensorbow.ops.control import identity
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.elementwise import less_equal
 from tensorbow.ops.extents import Extent, extents_for_reshape, parts_of, times
+from tensorbow.ops.padding import pad
 from tensorbow.ops.reductions import reduce_prod
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 
 __all__ = [
     "batch_to_space",

@@ -1,4 +1,4 @@
-"""`x[...]` with tensors among the positions and bounds."""
+"""`x[...]` with tensors among the positions and bounds, and `strided_slice` of begins, ends and strides."""
 
 from __future__ import annotations
 
@@ -9,15 +9,89 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor
-from tensorbow.kinds import is_tensor, refuse
+from tensorbow.kinds import Anything, Count, Name, checked, is_tensor, refuse
 from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import add, less, maximum, minimum, subtract
 from tensorbow.ops.indexing import POSITIONS, gather
 from tensorbow.ops.selection import cast, select
-from tensorbow.ops.slicing import slice, strided_slice
+from tensorbow.ops.slicing import slice
+from tensorbow.ops.slicing import strided_slice as sliced
 from tensorbow.specs import bool_, int64
 
+__all__ = ["strided_slice"]
+
 _ALL = builtins.slice(None)
+
+
+@checked
+def strided_slice(
+    input_: Any,
+    begin: Any,
+    end: Any = None,
+    strides: Any = None,
+    begin_mask: Count = 0,
+    end_mask: Count = 0,
+    ellipsis_mask: Count = 0,
+    new_axis_mask: Count = 0,
+    shrink_axis_mask: Count = 0,
+    var: Anything = None,
+    name: Name = None,
+) -> Tensor:
+    """The elements of `input_` from `begin` up to `end` in steps of `strides`, each one number per axis.
+
+    begin, end, strides: lists of whole numbers and scalar tensors, or integer vectors of known length; the
+    strides are numbers, by default 1. Bit i of a mask says of the i-th number that the slice has no such
+    bound, that it stands for `...`, or for a new axis of 1, or that `begin` alone is a position. `var` has no
+    effect.
+
+    Without `end`, `begin` is what stands in `x[...]`. Raises InvalidArgumentError for lists of different
+    lengths and for positions out of range.
+    """
+    if end is None:
+        result = item(input_, begin)
+        return result if name is None else identity(result, name=name)
+    starts, stops = _entries("begin", begin), _entries("end", end)
+    steps = [1] * len(starts) if strides is None else _entries("strides", strides)
+    if not len(starts) == len(stops) == len(steps):
+        raise InvalidArgumentError(
+            f"strided_slice: expected as many numbers in end and strides as in begin, {len(starts)}, got "
+            f"{len(stops)} and {len(steps)}"
+        )
+    index: list[Any] = []
+    for axis, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
+        bit = 1 << axis
+        if ellipsis_mask & bit:
+            index.append(Ellipsis)
+        elif new_axis_mask & bit:
+            index.append(None)
+        elif shrink_axis_mask & bit:
+            index.append(start)
+        else:
+            bounds = None if begin_mask & bit else start, None if end_mask & bit else stop
+            index.append(builtins.slice(*bounds, step))
+    result = item(input_, tuple(index))
+    return result if name is None else identity(result, name=name)
+
+
+def _entries(argument: str, value: Any) -> list[Any]:
+    """Whole numbers and scalar tensors of a list, or of an integer vector of known length."""
+    if is_tensor(value):
+        vector = as_tensor(value)
+        known = vector.spec.value
+        if vector.dtype.is_integer and vector.shape.ndims == 1 and vector.shape[0] is not None:
+            return (
+                known.tolist() if known is not None else [sliced(vector, k) for k in range(vector.shape[0])]
+            )
+    elif isinstance(value, (list, tuple, np.ndarray)):
+        entries = value.tolist() if isinstance(value, np.ndarray) else list(value)
+        if all(
+            is_tensor(each) or (isinstance(each, (int, np.integer)) and each is not True) for each in entries
+        ):
+            return entries
+    raise refuse(
+        "strided_slice", argument, "a list of whole numbers, or an integer vector of known length", value
+    )
 
 
 def item(x: Any, index: Any) -> Tensor:
@@ -30,11 +104,11 @@ def item(x: Any, index: Any) -> Tensor:
     items = index if isinstance(index, tuple) else (index,)
     items = tuple(_known(each) for each in items)
     if not any(map(_has_tensor, items)):
-        return strided_slice(x, items)
+        return sliced(x, items)
     tensor = as_tensor(x)
     with tensor.graph.as_default():
         plain, later = _parted(tensor, items)
-        result = tensor if all(_is_all(each) for each in plain) else strided_slice(tensor, plain)
+        result = tensor if all(_is_all(each) for each in plain) else sliced(tensor, plain)
         moved = 0  # axes gained by positions so far
         for axis, each in later:
             if isinstance(each, builtins.slice):
@@ -126,13 +200,13 @@ def _from_start(positions: Tensor, x: Tensor, axis: int) -> Tensor:
     """Positions with those counted from the end, as -1, counted from the start."""
     if positions.spec.value is not None and (positions.spec.value >= 0).all():
         return positions
-    extent = cast(strided_slice(shape(x), axis), positions.dtype)
+    extent = cast(sliced(shape(x), axis), positions.dtype)
     return select(less(positions, 0), add(positions, extent), positions)
 
 
 def _between(x: Tensor, axis: int, bounds: builtins.slice) -> Tensor:
     extents = shape(x, out_type=int64)
-    extent = strided_slice(extents, axis)
+    extent = sliced(extents, axis)
 
     def place(bound: Any, default: Any) -> Tensor:
         number = as_tensor(default if bound is None else bound)

@@ -21,10 +21,11 @@ from tensorbow.ops.conv import conv2d
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.extents import batch_of, extents_for_reshape, known_extents, times
+from tensorbow.ops.padding import pad
 from tensorbow.ops.patches import SlidingAxis, padded_for
 from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.shaping import reverse
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sliding_windows import make_axis
 from tensorbow.specs import FLOATING, TensorShape
 

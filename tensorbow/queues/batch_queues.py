@@ -116,10 +116,7 @@ def make_batches(
             enqueues += [op] * copies
         add_queue_runner(QueueRunner(queue, enqueues))
         taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
-        taken = _unpacked(taken, [tensors for tensors, _ in given], enqueue_many)
-    if names is None and _is_list(tensors_list[0]) and not isinstance(taken, list):
-        return [taken]
-    return taken
+        return _unpacked(taken, [tensors for tensors, _ in given], enqueue_many)
 
 
 def _packed(tensor: Any, many: bool) -> Tensor:

@@ -198,7 +198,7 @@ def batch(
     """Batches [batch_size, ...] of examples that `num_threads` threads compute ahead, in their order.
 
     tensors: a tensor, list or dictionary of an example's tensors; with `enqueue_many` of several examples
-        [n, ...]. The result has the same structure.
+        [n, ...]. The result has the same structure, but for a list of one tensor it is a tensor.
     capacity: most examples in the queue. dynamic_pad: pads with zeros to the largest extents of a batch.
     allow_smaller_final_batch: the last batch may be smaller; by default what is left is dropped.
 

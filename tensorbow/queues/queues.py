@@ -48,7 +48,7 @@ __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueBase", "Rando
 def _read_shapes(value: Any) -> tuple[Any, ...]:
     """Shapes of components: a list of them, or one shape alone."""
     if isinstance(value, TensorShape) or (
-        isinstance(value, (list, tuple)) and all(v is None or type(v) is int for v in value) and value != []
+        isinstance(value, (list, tuple)) and all(v is None or type(v) is int for v in value)
     ):
         value = [value]
     if not isinstance(value, (list, tuple)):

@@ -15,6 +15,13 @@ from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.specs import Array
 
 
+def _joins(op: Operation) -> bool:
+    """True for an operation that makes others share a device, or gives those before it one."""
+    if not op.colocation:
+        return False
+    return len(op.colocation) > 1 or bool(op.device and not op.leading_device)
+
+
 class DeviceVariables:
     """Assigns each variable a device when it first appears, and keeps it there.
 
@@ -50,9 +57,7 @@ class DeviceVariables:
         """
         by_device: dict[Device, list[Operation]] = {self._devices.home: []}
         variables = list(variables)
-        joins = (
-            [op for op in variables[0].graph.get_operations() if len(op.colocation) > 1] if variables else []
-        )
+        joins = list(filter(_joins, variables[0].graph.get_operations())) if variables else []
         if self._greedy is not None and any(variable not in self.placement for variable in variables):
             placer = Placer(self._devices, soft=self._soft, fixed=self.placement, spreads=True)
             found = self._greedy.place_variables(variables[0].graph.get_operations(), placer)
@@ -77,7 +82,7 @@ class DeviceVariables:
         return grown
 
     def _place(self, variable: Operation, joins: Sequence[Operation]) -> Device | None:
-        """The device of a new variable. joins: operations that join groups, so that they share a device."""
+        """The device of a new variable. joins: operations that join groups, or bring a device into one."""
         placer = Placer(self._devices, soft=self._soft, fixed=self.placement)
         try:
             device = placer.place([variable, *joins])[variable]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from inspect import Parameter
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tensorbow.errors import (
@@ -30,14 +32,13 @@ from tensorbow.kinds import (
     instance,
     shown,
 )
+from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
 from tensorbow.runtime.session_creators import PAUSE_S, PlainSessionCreator, SessionCreator
-from tensorbow.variables import (
-    Variable,
-)
+from tensorbow.variables import Variable
 
 FAULTS = (UnavailableError, AbortedError)  # of a cluster, after which a new session goes on
 
@@ -87,7 +88,10 @@ class SessionRunHook:
         """Called before the session is made; may add to the graph."""
 
     def after_create_session(self, session: Session) -> None:
-        """Called once the session exists and its variables are initialised."""
+        """Called once the session exists and its variables are initialised.
+
+        A method with one more parameter gets the coordinator of the session's threads, as in TensorFlow.
+        """
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Called before each `run`; the returned fetches run in the same step as the caller's."""
@@ -160,6 +164,15 @@ _HOOK = instance(SessionRunHook, expected="a tb.train.SessionRunHook")
 Hooks: TypeAlias = Annotated[Iterable[SessionRunHook], Kind("a list of tb.train.SessionRunHook", _read_hooks)]
 
 
+def _tell(hook: SessionRunHook, session: Session, coordinator: Coordinator) -> None:
+    """Calls `after_create_session` of a hook, with the coordinator if it takes one."""
+    told: Callable[..., None] = hook.after_create_session
+    kinds = [each.kind for each in inspect.signature(told).parameters.values()]
+    positional = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    more = (coordinator,) if positional > 1 or Parameter.VAR_POSITIONAL in kinds else ()
+    told(session, *more)
+
+
 def _name(hook: SessionRunHook) -> str:
     return type(hook).__name__
 
@@ -177,7 +190,8 @@ class MonitoredSession:
                 session.run(train_op)
 
     An OutOfRangeError, the end of the input, ends the `with` block and is not raised further; other errors
-    are. Within the block it is the default session.
+    are. Within the block it is the default session. It starts the threads of the graph's queue runners
+    (`tb.train.batch`), and ends them with the block, which raises an error of one of them.
 
     On a cluster (the target of a `tb.train.Server`), a task that fails ends the session: the next one is made
     as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again. So does a
@@ -214,6 +228,7 @@ class MonitoredSession:
         self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
+        self._coordinator = Coordinator()
         self._stack = ExitStack()
         self._entered = False  # by `with`, so that it is the default session
         with self.graph.as_default():
@@ -230,11 +245,13 @@ class MonitoredSession:
             raise
 
     def _begin(self) -> None:
-        """Makes the session, whose variables have values then, and tells the hooks."""
+        """Makes the session, whose variables have values then, starts its threads, and tells the hooks."""
         with self.graph.as_default():
             self._session = session = self._creator.create_session()
+        self._coordinator = Coordinator()
+        start_queue_runners(session, self._coordinator)
         for hook in self._hooks:
-            hook.after_create_session(session)
+            _tell(hook, session, self._coordinator)
 
     def _recover(self, fault: Exception) -> None:
         """Makes a new session after a fault of a cluster; raises the fault if there is none, or too late."""
@@ -365,9 +382,15 @@ class MonitoredSession:
         with ExitStack() as stack:
             if session is not None:
                 stack.callback(session.close)
+                stack.callback(self._end_threads)
             for callback in self._callbacks:
                 stack.callback(callback)
             self._callbacks = []
+
+    def _end_threads(self) -> None:
+        """Ends the threads of queue runners. Raises the error of one of them."""
+        self._coordinator.request_stop()
+        self._coordinator.join(ignore_live_threads=True)
 
     def __enter__(self) -> MonitoredSession:
         self._stack.enter_context(self._open().as_default())

@@ -11,6 +11,7 @@ from tensorbow.checkpoint_files.checkpoint_reader import CheckpointReader
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import GraphKeys, get_default_graph
 from tensorbow.kinds import AsPath, Mapped, Text, checked, refuse
+from tensorbow.partitioned_variables import PartitionedVariable
 from tensorbow.specs import Array, render_dims
 from tensorbow.variables import Variable
 
@@ -50,8 +51,9 @@ def init_from_checkpoint(ckpt_dir_or_file: AsPath, assignment_map: Mapped) -> No
     """Makes initializers of variables give them the values of a checkpoint, as in fine-tuning.
 
     ckpt_dir_or_file: as for `load_checkpoint`; it is read now. assignment_map: by the name in the checkpoint
-    a variable, its name, or a list of the parts of a partitioned one; or by a scope there that ends in `/`,
+    a variable, its name, or a list of the parts of one; or by a scope there that ends in `/`,
     of which all variables are meant, a scope of the graph: `{"bert/": "model/bert/"}`, `{"/": "/"}` for all.
+    A partitioned variable, also of a scope, takes its slices of a whole one.
 
     Raises NotFoundError for a variable that one of both lacks, InvalidArgumentError for another shape.
     """
@@ -87,15 +89,22 @@ def _pairs(
                 "init_from_checkpoint", "assignment_map", "a scope that ends in / for a scope", target
             )
         there, here = ("" if scope == "/" else scope for scope in (source, target))
-        found = [
-            (f"{there}{name.removeprefix(here)}", v) for name, v in known.items() if name.startswith(here)
-        ]
-        if not found:
+        inside = {name: variable for name, variable in known.items() if name.startswith(here)}
+        if not inside:
             raise NotFoundError(f"init_from_checkpoint: the graph has no variable in scope {target!r:.80}")
-        yield from found
+        for name, member in inside.items():
+            info = member.save_slice_info
+            if info is not None and not reader.has_tensor(f"{there}{name.removeprefix(here)}"):
+                name = info.full_name
+            yield f"{there}{name.removeprefix(here)}", member
         return
-    for each in target if isinstance(target, (list, tuple)) else [target]:
+    for each in target if isinstance(target, (list, tuple, PartitionedVariable)) else [target]:
         variable = known.get(each.removesuffix(":0")) if isinstance(each, str) else each
+        if variable is None:
+            parts = [v for v in known.values() if v.save_slice_info and v.save_slice_info.full_name == each]
+            if parts:
+                yield from ((source, part) for part in parts)
+                continue
         if variable is None:
             raise NotFoundError(f"init_from_checkpoint: the graph has no variable {each!r:.80}")
         if not isinstance(variable, Variable):

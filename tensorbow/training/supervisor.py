@@ -26,11 +26,12 @@ from tensorbow.kinds import (
     Text,
     checked,
 )
+from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime import AsConfig, Session, get_global_step
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import AsSaver, InitFn
-from tensorbow.variables import global_variables, global_variables_initializer
+from tensorbow.variables import global_variables, global_variables_initializer, local_variables
 
 PAUSE_S = 0.2  # between two looks whether the variables have values
 
@@ -77,6 +78,7 @@ class Supervisor:
         self._stopping = threading.Event()
         self._saving: threading.Thread | None = None
         self._session: Session | None = None
+        self.coord = Coordinator()  # of the queue runners' threads
 
     @property
     def saver(self) -> Saver | None:
@@ -100,8 +102,9 @@ class Supervisor:
         """A session whose variables have values: from the newest checkpoint, or initialised.
 
         Waits until all tasks of a cluster are there and, unless this is the chief, until it has initialised
-        the variables. start_standard_services: save checkpoints in the background (the chief). options: of
-        `tb.Session`. Raises FailedPreconditionError if the variables have no values in time.
+        the variables. start_standard_services: start the threads of queue runners, and save checkpoints in
+        the background (the chief). options: of `tb.Session`. Raises FailedPreconditionError if the variables
+        have no values in time.
         """
         deadline = time.monotonic() + max_wait_secs
         while True:
@@ -124,6 +127,12 @@ class Supervisor:
             time.sleep(PAUSE_S)
         self._stopping.clear()
         self._session = session
+        with self.graph.as_default():
+            if local_variables():
+                session.run([variable.initializer for variable in local_variables()])
+        if start_standard_services:
+            self.coord = Coordinator()
+            start_queue_runners(session, self.coord)
         if start_standard_services and self.is_chief and self._path is not None and self._every_s:
             self._saving = threading.Thread(target=self._save_often, args=(session,), daemon=True)
             self._saving.start()
@@ -179,8 +188,8 @@ class Supervisor:
         self.stop()
 
     def should_stop(self) -> bool:
-        """True once `request_stop` or `stop` was called."""
-        return self._stopping.is_set()
+        """True once `request_stop` or `stop` was called, or a thread of a queue runner has failed."""
+        return self._stopping.is_set() or self.coord.should_stop()
 
     def request_stop(self) -> None:
         """Ends the loop: `should_stop()` is True from now on."""
@@ -200,6 +209,8 @@ class Supervisor:
             try:
                 if saves:
                     self._save(session)
+                self.coord.request_stop()
+                self.coord.join(ignore_live_threads=True)
             finally:
                 session.close()
 

@@ -195,6 +195,7 @@ CALLS: Mapping[str, Call] = {
             "sparse_weights": "object or none",
             "default_id": "count or none",
             **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+            "max_norm": "positive or none",
         },
         names=("embedding_lookup", "embedding_lookup_sparse", "Gather", "GatherV2"),
     ),

@@ -241,7 +241,17 @@ CALLS: Mapping[str, Call] = {
     "slice": Call(
         lambda: {"input": x23(), "begin": [0, 1], "size": [1, -1]}, sorts={"begin": "shape", "size": "shape"}
     ),
-    "strided_slice": Call(lambda: {"input": x23(), "index": 1}, sorts={"index": "index"}),
+    "strided_slice": Call(
+        lambda: {"input_": x23(), "begin": [0, 1], "end": [2, 3]},
+        sorts={
+            "input_": "tensor",
+            **dict.fromkeys(("begin", "end", "strides"), "extents"),
+            "end": "extents or none",
+            "strides": "extents or none",
+            "var": "nothing",
+            **{f"{which}_mask": "count" for which in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")},
+        },
+    ),
     "pad": Call(
         lambda: {"tensor": x23(), "paddings": [[1, 1], [0, 2]]},
         sorts={"paddings": "tensor", "mode": "choice", "constant_values": "scalar"},
@@ -446,7 +456,13 @@ CALLS: Mapping[str, Call] = {
     "nn.zero_fraction": Call(lambda: {"value": x23()}, names=("equal", "mean", "cast")),
     "nn.embedding_lookup": Call(
         lambda: {"params": x23(), "ids": [1]},
-        sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
+        sorts={
+            "params": "tensor",
+            "ids": "tensor",
+            "partition_strategy": "choice",
+            "max_norm": "positive or none",
+            "validate_indices": "flag",
+        },
         names=("gather",),
     ),
     **_ops(
@@ -927,6 +943,7 @@ CALLS: Mapping[str, Call] = {
             "sp_ids": "object",
             "sp_weights": "object or none",
             **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+            "max_norm": "positive or none",
         },
         names=("embedding_lookup", "Gather", "GatherV2"),
     ),

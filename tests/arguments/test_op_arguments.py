@@ -236,6 +236,8 @@ TENSORFLOWS_ORDER = """
     shape(input, name, out_type)
     size(input, name, out_type)
     split(value, num_or_size_splits, axis, num, name)
+    strided_slice(input_, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask,
+        shrink_axis_mask, var, name)
     squeeze(input, axis, name)
     stack(values, axis, name)
     stop_gradient(input, name)
@@ -258,7 +260,7 @@ TENSORFLOWS_ORDER = """
     nn.depthwise_conv2d(input, filter, strides, padding, rate, name, data_format)
     nn.dropout(x, keep_prob, noise_shape, seed, name, rate)
     nn.fused_batch_norm(x, scale, offset, mean, variance, epsilon, data_format, is_training, name)
-    nn.embedding_lookup(params, ids, partition_strategy, name)
+    nn.embedding_lookup(params, ids, partition_strategy, name, validate_indices, max_norm)
     nn.in_top_k(predictions, targets, k, name)
     nn.l2_loss(t, name)
     nn.l2_normalize(x, axis, epsilon, name)

@@ -34,7 +34,7 @@ from tests.arguments import (
     calls_of_windows,
 )
 from tests.arguments.odd_values import ODD
-from tests.arguments.public_calls import Call, names_of, parameters, plain, public_callables
+from tests.arguments.public_calls import SORT_OF, Call, names_of, parameters, plain, public_callables
 from tests.arguments.takes_strings import with_strings
 from tests.arguments.without_row import WITHOUT_ROW
 
@@ -94,6 +94,33 @@ def test_a_few_odd_arguments(name: str) -> None:
         for odd in sorted(ODD, key=lambda odd: zlib.crc32(f"{name} {parameter} {odd}".encode()))[:SAMPLE]
     ]
     _check(name, chosen)
+
+
+def _tensors_of(name: str) -> list[str]:
+    """Parameters of a function that are tensors."""
+    sorts = {each: CALLS[name].sorts.get(each) or SORT_OF.get(each, "") for each in parameters(PUBLIC[name])}
+    kinds = ("tensor", "real", "strings", "integers")
+    return [] if CALLS[name].target else [p for p, s in sorts.items() if s.removesuffix(" or none") in kinds]
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(CALLS) if _tensors_of(name)])
+@pytest.mark.sampled(6)
+def test_a_tensor_of_unknown_rank_is_taken_or_refused_in_words(name: str) -> None:
+    faults = []
+    for parameter in _tensors_of(name):
+        with tb.Graph().as_default(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arguments = dict(CALLS[name].arguments())
+            try:
+                known = tb.convert_to_tensor(arguments[parameter])
+            except (tb.TensorBowError, KeyError):  # a nest of them, or left out
+                continue
+            try:
+                PUBLIC[name](**arguments | {parameter: tb.placeholder(known.dtype)})
+            except tb.TensorBowError as error:
+                if not any(word in str(error) for word in ("rank", "shape", "known", "?")):
+                    faults.append(f"{parameter}: {error}")
+    assert not faults
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ def test_coordinates(session, shape):
     x = tb.placeholder(tb.float32, [None] * len(shape))
     value = np.round(normal(*shape))
     np.testing.assert_array_equal(session.run(tb.where(x > 0.0), {x: value}), np.argwhere(value > 0))
-    np.testing.assert_array_equal(session.run(tb.nonzero(x), {x: value}), np.argwhere(value))
+    for y in (tb.nonzero(x), tb.where(x), tb.where(tb.cast(x, tb.int8)), tb.where(tb.cast(x, tb.complex64))):
+        np.testing.assert_array_equal(session.run(y, {x: value}), np.argwhere(value))
     assert tb.where(x > 0.0).shape.as_list() == [None, len(shape)]
 
 
@@ -73,6 +74,7 @@ def test_unique_values_in_order_of_appearance(session):
         assert indices.dtype == times.dtype == np.int64
     values, numbers = session.run(tb.unique(tb.constant([2.5, 1.0, 2.5])))
     assert (values.tolist(), numbers.tolist()) == ([2.5, 1.0], [0, 1, 0])
+    assert session.run(tb.unique([np.nan, 1.0, np.nan]).idx).tolist() == [0, 1, 2]  # no NaN equals another
     with pytest.raises(InvalidArgumentError, match="out_idx is float32, expected int32 or int64"):
         tb.unique(x, out_idx=tb.float32)
 
@@ -150,6 +152,13 @@ def test_a_reversed_sequence_of_data_dependent_length(session):
     turned = tb.reverse_sequence(kept, tb.boolean_mask(lengths, lengths > 0))
     found = session.run(turned, {x: value, lengths: [0, 3]})
     np.testing.assert_array_equal(found[0], value[1][[2, 1, 0, 3]])
+    every = tb.reverse_sequence(x, lengths)
+    for wrong in ([5, 0], [-1, 0]):
+        with pytest.raises(InvalidArgumentError, match=r"ReverseSequence.*is not in \[0, 8\)"):
+            session.run(every, {x: value, lengths: wrong})
+    for rows, wrong in ((2, [4]), (1, [4, 4])):
+        with pytest.raises(InvalidArgumentError, match="ReverseSequence"):
+            session.run(every, {x: value[:rows], lengths: wrong})
 
 
 def test_masks_in_loops_and_branches(session):

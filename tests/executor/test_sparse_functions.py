@@ -303,6 +303,7 @@ def test_to_and_from_dense(session: tb.Session) -> None:
 
 def test_segments_of_a_given_number(session: tb.Session) -> None:
     data, rows, ids = DENSE, [2, 0, 2], [0, 0, 2]
+    fed = tb.placeholder(tb.float32)  # of a rank that only a run knows
     for function, scale in (
         (tb.sparse_segment_sum, 1),
         (tb.sparse_segment_mean, 2),
@@ -312,6 +313,24 @@ def test_segments_of_a_given_number(session: tb.Session) -> None:
         np.testing.assert_allclose(
             session.run(function(data, rows, ids, num_segments=4)), expected, rtol=1e-6
         )
+        for numbers in (ids, tb.identity(ids)):
+            found = session.run(function(fed, rows, numbers), {fed: data})
+            np.testing.assert_allclose(found, expected[:3], rtol=1e-6)
+
+
+def test_lookups_of_rows_up_to_a_norm(session: tb.Session) -> None:
+    table = np.array([[3.0, 4.0], [0.0, 0.5], [6.0, 8.0]], np.float32)
+    short = np.array([[0.6, 0.8], [0.0, 0.5], [0.6, 0.8]], np.float32)
+    ids = tb.SparseTensor([[0, 0], [0, 1], [2, 0]], tb.constant([0, 1, 2], tb.int64), [3, 2])
+    shards = [tb.Variable(table[:2]), tb.Variable(table[2:])]
+    session.run(tb.global_variables_initializer())
+    plain = tb.nn.embedding_lookup_sparse(table, ids, None, combiner="sum", max_norm=1.0)
+    safe = tb.nn.safe_embedding_lookup_sparse(shards, ids, None, "sum", max_norm=1.0)
+    for found in session.run([plain, safe]):
+        np.testing.assert_allclose(found, [short[0] + short[1], [0, 0], short[2]], rtol=1e-6)
+    assert isinstance(tb.gradients(safe, shards)[0], tb.IndexedSlices)
+    with pytest.raises(InvalidArgumentError, match="max_norm needs params and ids of known ranks"):
+        tb.nn.embedding_lookup(table, tb.placeholder(tb.int32), max_norm=1.0)
 
 
 def test_safe_lookups(session: tb.Session) -> None:

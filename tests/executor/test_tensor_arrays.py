@@ -40,6 +40,24 @@ def test_rows_are_scattered_and_an_array_grows(session):
     )
 
 
+def test_a_loop_without_iterations_gives_no_rows(session):
+    """The shape of the elements is that of the write in the loop's body."""
+    x = tb.placeholder(tb.float64, [None, 2])
+    count = tb.shape(x)[0]
+    _, array = tb.while_loop(
+        lambda i, a: i < count,
+        lambda i, a: (i + 1, a.write(i, x[i] * 2.0)),
+        [0, tb.TensorArray(tb.float64, count)],
+    )
+    rows = array.stack()
+    assert (array.element_shape, rows.shape.as_list()) == ((2,), [None, 2])
+    (slope_,) = tb.gradients(rows * rows, x)
+    for value in (np.ones((0, 2)), np.eye(3, 2)):
+        found, g = session.run([rows, slope_], {x: value})
+        np.testing.assert_array_equal(found, 2 * value)
+        np.testing.assert_array_equal(g, 8 * value)
+
+
 def test_elements_of_different_lengths_are_joined_and_split(session):
     x, lengths = tb.placeholder(tb.float64, [4, 2]), tb.placeholder(tb.int32, [3])
     written = tb.TensorArray(tb.float64, 2, element_shape=[None, 2]).write(1, x[:1]).write(0, x[1:] * 2.0)

@@ -80,6 +80,10 @@ def test_jpeg(session):
     found = session.run(tb.image.decode_jpeg(encoded))
     assert np.abs(found.astype(int) - smooth).max() <= 2
     assert session.run(tb.image.decode_jpeg(encoded, ratio=4)).shape == (8, 12, 3)
+    odd = tb.image.encode_jpeg(smooth[:17, :9])
+    assert [session.run(tb.image.decode_jpeg(odd, ratio=n)).shape[:2] for n in (2, 4, 8)] == [
+        (9, 5), (5, 3), (3, 2),
+    ]  # fmt: skip
     assert session.run(tb.image.decode_jpeg(encoded, channels=1)).shape == (32, 48, 1)
     gray = tb.image.encode_jpeg(smooth[:, :, :1], format="grayscale", optimize_size=True)
     assert session.run(tb.image.decode_jpeg(gray)).shape == (32, 48, 1)

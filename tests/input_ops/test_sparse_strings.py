@@ -112,7 +112,7 @@ def test_minibatches_are_taken_apart(session):
     kept = tb.train.maybe_batch([rows], [True, False, True], 2, enqueue_many=True)
     coordinator = tb.train.Coordinator()
     threads = tb.train.start_queue_runners(session, coordinator)
-    (value,) = session.run(kept)
+    value = session.run(kept)
     coordinator.request_stop()
     coordinator.join(threads)
     np.testing.assert_array_equal(dense_of(value), padded(ROWS)[[0, 2]])

@@ -103,6 +103,7 @@ NODES = [
     ("Gather", ["x", np.array(1)], {"axis": 2}),
     ("Gather", ["x", "i"], {"axis": 1}),
     ("Pad", ["x", np.array([1, 2, 0, 1]), np.float32(3), np.array([0, -1])], {}),
+    ("Pad", ["x", np.array([1, 2, 0, 1]), np.float32(0), np.array([0, -1])], {"mode": "reflect"}),
     ("Trilu", ["x", np.array(1)], {"upper": 0}),
     ("OneHot", ["i", np.array(3), np.array([-1.0, 2.0], np.float32)], {"axis": 1}),
     ("TopK", ["x", np.array([2])], {"axis": 1}),

@@ -47,6 +47,25 @@ def test_gather_by_example(session, shape, extents, axis, batch):
     assert math.isclose(np.vdot(slope, values), np.vdot(weights, expected))  # as it is linear
 
 
+def test_extents_that_only_a_run_knows_are_equal(session):
+    x, where_to = tb.placeholder(tb.float32, [None, None, 2]), tb.placeholder(tb.int32, [None, None, 1])
+    one, two = (tb.gather(x, where_to, axis=2, batch_dims=count) for count in (1, 2))
+    values, places = (
+        np.arange(12, dtype=np.float32).reshape(2, 3, 2),
+        np.int32([[[0], [1], [1]], [[1], [0], [1]]]),
+    )
+    found = session.run(two, {x: values, where_to: places})
+    assert np.array_equal(found, np.take_along_axis(values, places, 2))
+    whole = np.zeros((2, 3, 2)), np.zeros((2, 3, 1), np.int32)
+    for y, rows, columns in ((one, 1, 3), (two, 2, 1), (two, 1, 3)):
+        for n, fed in enumerate(whole):
+            feeds = {x: whole[0], where_to: whole[1], (x, where_to)[n]: fed[:rows, :columns]}
+            with pytest.raises(InvalidArgumentError, match=r"params_and_indices_begin_alike.*made at"):
+                session.run(y, feeds)
+    with pytest.raises(InvalidArgumentError, match="params_and_indices_begin_alike"):
+        session.run(two, {x: np.zeros((3, 2, 2)), where_to: whole[1]})
+
+
 def test_batch_gather(session):
     x = tb.placeholder(tb.float32, [None, None])
     picked = tb.batch_gather(x, tb.constant([[2, 0], [1, 1]]))

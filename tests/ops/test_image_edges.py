@@ -35,3 +35,9 @@ def test_sobel_edges(session):
     assert np.allclose(session.run(tb.image.sobel_edges(x)), np.stack(expected, -1))
     with pytest.raises(InvalidArgumentError, match="no second row"):
         tb.image.sobel_edges(tb.zeros([1, 1, 4, 3]))
+    fed = tb.placeholder(tb.float64, [None, None, None, 5])
+    edges = tb.image.sobel_edges(fed)
+    assert np.allclose(session.run(edges, {fed: x}), np.stack(expected, -1))
+    for small in (x[:, :1], x[:, :, :1], x[:, :0]):
+        with pytest.raises(InvalidArgumentError, match=r"sobel_edges.*is not in"):
+            session.run(edges, {fed: small})

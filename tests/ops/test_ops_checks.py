@@ -113,6 +113,15 @@ def test_nan_and_infinity_are_found_in_values_and_gradients(session):
         session.run(gradient, {x: [[0.0, 1.0]]})
 
 
+@pytest.mark.parametrize("dtype", [tb.float16, tb.bfloat16])
+def test_halves_are_checked(session, dtype):
+    x = tb.placeholder(dtype, [2])
+    y = tb.check_numerics(x, "halves")
+    assert session.run(y, {x: [1.0, 2.0]}).tolist() == [1.0, 2.0]
+    with pytest.raises(InvalidArgumentError, match=r"halves: tensor has infinity, 1 of 2"):
+        session.run(y, {x: [1.0, np.inf]})
+
+
 def test_every_tensor_is_checked_and_the_first_bad_op_is_named(session):
     x, v = tb.placeholder(tb.float32, [2], name="x"), tb.Variable([1.0, 1.0], name="v")
     y = tb.exp(tb.log(x, name="log") * v, name="exp")

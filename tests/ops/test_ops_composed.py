@@ -177,6 +177,14 @@ COMPOSED = {
         lambda x: tb.segment_min(x, [0, 0, 1, 1]),
         lambda x: np.stack([x[:2].min(0), x[2:].min(0)]),
     ),
+    "segment_prod": (
+        lambda x: tb.segment_prod(x, [0, 0, 2, 2]),
+        lambda x: np.stack([x[:2].prod(0), np.ones_like(x[0]), x[2:].prod(0)]),
+    ),
+    "segment_prod of ids of a step": (
+        lambda x: tb.segment_prod(x, tb.where(tb.reduce_max(tb.abs(x), [1, 2]) < 0.0, 1, [0, 0, 2, 2])),
+        lambda x: np.stack([x[:2].prod(0), np.ones_like(x[0]), x[2:].prod(0)]),
+    ),
     "unsorted_segment_sum of elements": (
         lambda x: tb.unsorted_segment_sum(x, np.arange(12).reshape(4, 3) % 2, 2),
         lambda x: np.stack([x.reshape(12, 5)[i::2].sum(0) for i in (0, 1)]),
@@ -259,6 +267,14 @@ COMPOSED = {
     "xw_plus_b": (
         lambda x: tb.nn.xw_plus_b(tb.reshape(x, [-1, 5]), X[0].T, X[0, :, 0]),
         lambda x: x.reshape(-1, 5) @ X[0].T + X[0, :, 0],
+    ),
+    "embedding_lookup with a limit": (
+        lambda x: tb.nn.embedding_lookup(x, [[2, 0], [2, 3]], max_norm=3.0),
+        lambda x: (x * np.minimum(1, 3 / np.linalg.norm(x, axis=(1, 2), keepdims=True)))[[[2, 0], [2, 3]]],
+    ),
+    "embedding_lookup of scalars with a limit": (
+        lambda x: tb.nn.embedding_lookup(x[:, 0, 0], [2, 0, 2], max_norm=0.4),
+        lambda x: np.clip(x[[2, 0, 2], 0, 0], -0.4, 0.4),
     ),
     "embedding_lookup": (lambda x: tb.nn.embedding_lookup([x], [2, 0, 2]), lambda x: x[[2, 0, 2]]),
     "linspace": (

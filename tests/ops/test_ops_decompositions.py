@@ -72,12 +72,65 @@ def test_gradients_of_a_wide_qr(full):
     check_gradients(lambda x: tb.qr(x, full_matrices=full), [normal(2, 3, 5, dtype=np.float64)])
 
 
+@pytest.mark.parametrize("dims", [(2, 3, 5), (2, 5, 3), (3, 3)])
+def test_gradients_of_a_qr_of_unknown_extents(session, dims):
+    value = normal(*dims, dtype=np.float64)
+    found = []
+    for known in (dims, [None] * len(dims), None):
+        x = tb.placeholder(tb.float64, known)
+        q, r = tb.qr(x)
+        (slope,) = tb.gradients([tb.sin(q), tb.cos(r)], x)
+        found.append(session.run(slope, {x: value}))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-12)
+    np.testing.assert_allclose(found[2], found[0], atol=1e-12)
+
+
 def test_gradients_of_compositions():
     x = normal(2, 3, 3, dtype=np.float64)
     gram = x @ turned(x) + np.eye(3)
     check_gradients(lambda a: [tb.logdet(a)], [gram])
     check_gradients(lambda a, b: [tb.matrix_solve_ls(a, b, 0.1, fast=False)], [normal(5, 3), normal(5, 2)])
     check_gradients(lambda a, d: [tb.matrix_set_diag(a, d), tb.diag(d)], [x, normal(2, 3)])
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_a_triangle_of_small_pivots(session, lower, adjoint):
+    """Exchanges of rows would make one of them 0."""
+    triangle = np.array([[1e-25, 0.0, 0.0], [1.0, 2e-25, 0.0], [3.0, 1.0, 1.0]], np.float32)
+    triangle = triangle if lower else turned(triangle)
+    expected = np.array([[1e-10, 2e-10], [3e-12, 0.0], [2.0, 1.0]], np.float32)
+    wide = (turned(triangle) if adjoint else triangle).astype(np.float64)
+    rhs = (wide @ expected).astype(np.float32)
+    x = session.run(tb.matrix_triangular_solve(triangle, rhs, lower=lower, adjoint=adjoint))
+    assert np.isfinite(x).all()
+    np.testing.assert_allclose(wide @ x, rhs, rtol=1e-5)
+    huge = session.run(tb.matrix_triangular_solve([[1e-30, 0.0], [1.0, 1e-30]], [[1.0], [1.0]]))
+    assert huge[:, 0].tolist() == [np.float32(1e30), -np.inf]
+
+
+@pytest.mark.parametrize("dims", [(2, 3, 4), (2, 4, 3), (1, 5), (2, 0, 3), (3, 3)])
+@pytest.mark.parametrize("known", [True, False, None])
+def test_diagonals_of_matrices_that_are_not_square(session, dims, known):
+    least = min(dims[-2:])
+    value, diagonal = normal(*dims), normal(*dims[:-2], least)
+    expected, inside = value.copy(), np.zeros_like(value)
+    expected[..., range(least), range(least)], inside[..., range(least), range(least)] = diagonal, 1
+    x = tb.placeholder(tb.float32, dims if known else None if known is None else [None] * len(dims))
+    d = tb.placeholder(tb.float32, [*dims[:-2], least] if known else None)
+    part, written = tb.matrix_diag_part(x), tb.matrix_set_diag(x, d)
+    found = session.run(
+        [part, tb.trace(x), written, *tb.gradients(tb.square(written), [x, d]), *tb.gradients(part, x)],
+        {x: value, d: diagonal},
+    )
+    own = np.diagonal(value, axis1=-2, axis2=-1)
+    for got, wanted in zip(
+        found, [own, own.sum(-1), expected, 2 * value * (1 - inside), 2 * diagonal, inside], strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    if not known and least > 1:
+        with pytest.raises(InvalidArgumentError, match="MatrixSetDiag"):
+            session.run(written, {x: value, d: diagonal[..., :1]})
 
 
 def test_bands_and_diagonals(session):

@@ -138,6 +138,36 @@ def test_the_gradient_of_a_shuffle_finds_its_way_back():
     np.testing.assert_array_equal(back[order], w)
 
 
+def test_slices_by_begin_end_and_strides():
+    x, n = np.arange(60.0, dtype=np.float32).reshape(3, 4, 5), tb.placeholder(tb.int32, [])
+    v = tb.placeholder(tb.int32, [3])
+    cases = (
+        (([1, 0, 0], [2, 3, 5]), {}, np.s_[1:2, 0:3, 0:5]),
+        (([1, -1, 0], [2, -3, 3], np.array([1, -1, 2])), {}, np.s_[1:2, -1:-3:-1, 0:3:2]),
+        (([0, n, 1], [n, 4, 4]), {}, np.s_[0:2, 2:4, 1:4]),
+        ((v, [3, 4, 5]), {}, np.s_[1:3, 0:4, 2:5]),
+        (
+            ([1, 0, 0], [0, 3, 3]),
+            {"begin_mask": 2, "end_mask": 4, "shrink_axis_mask": 1, "name": "part"},
+            np.s_[1, :3],
+        ),
+        (([0, 0, 1], [0, 0, 3]), {"ellipsis_mask": 1, "new_axis_mask": 2}, np.s_[..., None, 1:3]),
+        (([1], [3]), {}, np.s_[1:3]),
+        (((1, ..., n),), {}, np.s_[1, ..., 2]),
+    )
+    for arguments, masks, index in cases:
+        y = tb.strided_slice(x, *arguments, **masks)
+        assert masks.get("name", y.op.name) == y.op.name
+        np.testing.assert_array_equal(run_graph([y], {n: np.int32(2), v: np.int32([1, 0, 2])})[0], x[index])
+    for begin, end, words in (
+        ([1], [1, 2], "as many numbers in end and strides as in begin, 1, got 2 and 1"),
+        ([1.5], [2], r"begin to be a list of whole numbers.*got list \[1.5\]"),
+        ([1], tb.placeholder(tb.int32, [None]), "end to be .* integer vector of known length"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            tb.strided_slice(x, begin, end)
+
+
 def test_running_sums_and_logic():
     assert value(tb.cumsum([1, 2, 3])).tolist() == [1, 3, 6]
     assert value(tb.cumprod([1, 2, 3], exclusive=True, reverse=True)).tolist() == [6, 3, 1]

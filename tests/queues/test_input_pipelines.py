@@ -56,7 +56,7 @@ def test_the_last_batch_is_dropped_or_smaller(session, smaller):
 def test_shuffled_batches_have_every_example_once(session):
     number = tb.train.range_input_producer(60, num_epochs=1, shuffle=False).dequeue()
     batch = tb.train.shuffle_batch([number], 10, 50, 20, num_threads=3, seed=2)
-    found = np.concatenate([each[0] for each in all_of(session, batch)])
+    found = np.concatenate(all_of(session, batch))
     assert sorted(found) == list(range(60))
     assert list(found) != sorted(found)
 
@@ -65,14 +65,14 @@ def test_batches_of_several_sources_and_padding(session):
     one = tb.train.range_input_producer(4, num_epochs=1, shuffle=False).dequeue()
     two = tb.train.range_input_producer(6, num_epochs=1, shuffle=False).dequeue()
     joined = tb.train.shuffle_batch_join([[one], [two + 10]], 5, 20, 0)
-    assert sorted(np.concatenate([b[0] for b in all_of(session, joined)])) == [
+    assert sorted(np.concatenate(all_of(session, joined))) == [
         *range(4), *range(10, 16),
     ]  # fmt: skip
     with tb.Graph().as_default(), tb.Session() as other:
         count = tb.train.range_input_producer(3, num_epochs=1, shuffle=False).dequeue()
         padded = tb.train.batch_join([[tb.fill([count], count)]], 3, dynamic_pad=True)
         (rows,) = all_of(other, padded)
-        np.testing.assert_array_equal(rows[0], [[0, 0], [1, 0], [2, 2]])
+        np.testing.assert_array_equal(rows, [[0, 0], [1, 0], [2, 2]])
 
 
 def test_an_error_of_a_thread_is_raised_by_join(session):
@@ -153,7 +153,7 @@ def test_only_examples_that_are_kept_come_into_batches(session):
     number = tb.train.range_input_producer(10, num_epochs=1, shuffle=False).dequeue()
     even = tb.equal(number % 2, 0)
     ordered = tb.train.maybe_batch([number], even, 2, allow_smaller_final_batch=True)
-    assert [list(each[0]) for each in all_of(session, ordered)] == [[0, 2], [4, 6], [8]]
+    assert [list(each) for each in all_of(session, ordered)] == [[0, 2], [4, 6], [8]]
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -169,7 +169,7 @@ def test_kept_examples_of_several_sources(session):
     numbers = [tb.train.range_input_producer(4, num_epochs=1, shuffle=False).dequeue() for _ in range(2)]
     lists = [[tb.identity(number)] for number in numbers]
     batch = tb.train.maybe_batch_join(lists, tb.constant(True), 2)
-    found = np.concatenate([each[0] for each in all_of(session, batch)])
+    found = np.concatenate(all_of(session, batch))
     assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 3]
     shuffled = tb.train.maybe_shuffle_batch_join(lists, 2, 9, 0, tb.constant(False))
     assert all_of(session, shuffled) == []

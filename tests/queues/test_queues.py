@@ -119,7 +119,7 @@ def test_a_closed_queue_gives_what_is_left_and_then_ends(session):
     np.testing.assert_array_equal(session.run(queue.dequeue_up_to(2)), [3])
     with pytest.raises(OutOfRangeError, match="requested 2, current size 0"):
         session.run(queue.dequeue_up_to(2))
-    with pytest.raises(CancelledError, match="'numbers' is closed"):
+    with pytest.raises(CancelledError, match=r"^QueueEnqueue .*'numbers' is closed.*\(made at .*test_queues"):
         session.run(queue.enqueue(4))
 
 
@@ -198,6 +198,13 @@ def test_a_padding_queue_pads_to_the_largest_of_the_batch(session):
     numbers, rows = session.run(queue.dequeue_many(2))
     np.testing.assert_array_equal(numbers, [[1, 2, 3], [4, 0, 0]])
     np.testing.assert_array_equal(rows, [[[1, 0], [1, 0]], [[5, 5], [5, 5]]])
+
+
+@pytest.mark.parametrize(("shapes", "dims"), [([], []), ((), []), ([2], [2]), ((2, 3), [2, 3])], ids=str)
+def test_one_shape_needs_no_list(shapes, dims):
+    with tb.Graph().as_default():
+        for queue in (tb.FIFOQueue(3, tb.int32, shapes), tb.RandomShuffleQueue(3, 0, tb.int32, shapes)):
+            assert queue.dequeue_many(2).shape.as_list() == [2, *dims]
 
 
 def test_elements_of_a_queue_without_shapes_may_differ(session):

@@ -137,6 +137,28 @@ def test_one_step_at_a_time(session: tb.Session) -> None:
     assert session.run(tb.global_variables()[0]) == 36
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_several_executions_in_one_step_run_in_program_order(session: tb.Session, shared: bool) -> None:
+    """None holds the section while it waits for the write of another one; a branch may be left out."""
+    total, found = tb.Variable(1.0), []
+    sections = [tb.CriticalSection(shared_name="one" if shared else None) for _ in range(2)]
+    chosen = tb.placeholder(tb.bool, [])
+    for number in range(6):
+        section = sections[number % 2 if shared else 0]
+
+        def body(number: int = number) -> tb.Tensor:
+            return tb.assign(total, total.read_value() * 2.0 + number)
+
+        if number == 3:
+            found.append(tb.cond(chosen, lambda s=section, b=body: s.execute(b), lambda: tb.constant(-1.0)))
+        else:
+            found.append(section.execute(body))
+    limited = tb.RunOptions(timeout_in_ms=20000)
+    for takes, values in ((True, [2, 5, 12, 27, 58, 121]), (False, [2, 5, 12, -1, 28, 61])):
+        session.run(total.initializer)
+        assert session.run(found, {chosen: takes}, options=limited) == values
+
+
 def test_sessions_share_a_section_by_name() -> None:
     first, second = (tb.CriticalSection(name, shared_name="shared") for name in ("first", "second"))
     waits = tb.FIFOQueue(1, tb.float32, shapes=[[]], shared_name="of the section")

@@ -152,7 +152,9 @@ def test_an_op_of_the_cpu_alone_runs_there_beside_a_gpu() -> None:
     value = np.diag([1.0, 2.0, 4.0]).astype(np.float32)
     with tb.Session(graph=graph, device="/gpu:0") as session:
         np.testing.assert_allclose(session.run(y, {x: value}), 3 * np.sqrt(2 * value), rtol=1e-6)
-        assert "as LAPACK decomposes it on the CPU" in str(session.explain(y, {x: value}))
+        assert "as it is computed matrix by matrix, by LAPACK, on the CPU" in str(
+            session.explain(y, {x: value})
+        )
         with pytest.raises(UnimplementedError, match=r"Cholesky.* no kernel for gpu devices.*cpu"):
             session.run(z, {x: value})
 

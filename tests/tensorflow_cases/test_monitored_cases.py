@@ -345,3 +345,58 @@ def test_an_optimiser_counts_the_global_step(graph):
         while not session.should_stop():
             session.run(train)
         assert step.eval() == 4
+
+
+# Threads of queue runners: monitored_session_test, supervisor_test.testManagedSession with queue runners
+
+
+def pipeline(fails=False):
+    """Batches of an epoch, made by threads that count it in a local variable."""
+
+    def checked(number):
+        if fails and number == 3:
+            raise ValueError("no number 3")
+        return number
+
+    number = tb.train.range_input_producer(5, num_epochs=1, shuffle=False).dequeue()
+    checked_number = tb.py_func(checked, [number], tb.int32)
+    checked_number.set_shape([])
+    return tb.train.batch([checked_number], 2, allow_smaller_final_batch=True)
+
+
+def test_a_monitored_session_fills_the_queues(graph):
+    step, batch = tb.train.get_or_create_global_step(), pipeline()
+    count, found, coordinators = step.assign_add(1), [], []
+
+    class Told(tb.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            coordinators.append(coord)
+
+    with tb.train.MonitoredTrainingSession(hooks=[Told()]) as session:
+        while not session.should_stop():
+            found.append(session.run([batch, count])[0].tolist())
+    assert found == [[0, 1], [2, 3], [4]]
+    assert [type(each) for each in coordinators] == [tb.train.Coordinator]
+    assert coordinators[0].should_stop()
+
+
+def test_an_error_of_a_thread_ends_a_monitored_session(graph):
+    batch = pipeline(fails=True)
+
+    def train():
+        with tb.train.MonitoredSession() as session:
+            while not session.should_stop():
+                session.run(batch)
+
+    with pytest.raises(InvalidArgumentError, match="no number 3"):
+        train()
+
+
+def test_a_supervisor_fills_the_queues(graph):
+    batch, found = pipeline(), []
+    supervisor = tb.train.Supervisor()
+    with supervisor.managed_session() as session:
+        while not supervisor.should_stop():
+            found.append(session.run(batch).tolist())
+    assert found == [[0, 1], [2, 3], [4]]
+    assert supervisor.coord.should_stop()

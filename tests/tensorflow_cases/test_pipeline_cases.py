@@ -169,14 +169,30 @@ def test_batches_of_several_examples_at_once(session):  # testOneThreadEnqueueMa
     number = counter(4)
     batch = tb.train.batch([tb.stack([number * 2, number * 2 + 1])], 3, enqueue_many=True)
     found = rows_until_the_end(session, batch)
-    np.testing.assert_array_equal([each[0] for each in found], [[0, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(found, [[0, 1, 2], [3, 4, 5]])
+
+
+def test_a_list_of_one_tensor_gives_a_tensor(graph):  # as the documentation of batch says
+    one, sparse = tb.constant(1), tb.SparseTensor([[0]], [1.0], [3])
+    for made in (
+        tb.train.batch([one], 2),
+        tb.train.batch_join([[one], [one]], 2),
+        tb.train.shuffle_batch([one], 2, 9, 1),
+        tb.train.shuffle_batch_join([[one]], 2, 9, 1),
+        tb.train.maybe_batch([one], True, 2),
+    ):
+        assert isinstance(made, tb.Tensor)
+        assert made.shape.as_list() == [2]
+    assert isinstance(tb.train.batch([sparse], 2), tb.SparseTensor)
+    (row,) = tb.train.slice_input_producer([[1, 2]])
+    assert row.shape.as_list() == []
 
 
 def test_a_name_and_a_shared_name(graph):  # testSharedName
     batch = tb.train.batch([tb.constant(1)], 5, shared_name="SHARED_NAME_XYZ", name="Q")
     queue = next(op for op in graph.get_operations() if op.type == "FIFOQueue")
     assert queue.attrs["shared_name"] == "SHARED_NAME_XYZ"
-    assert batch[0].op.name.startswith("Q/") if isinstance(batch, list) else batch.op.name.startswith("Q/")
+    assert batch.op.name.startswith("Q/")
 
 
 def test_what_has_no_shape_has_no_batches(graph):  # testCannotInferRankError
@@ -242,9 +258,8 @@ def test_batches_of_two_sources_with_padding(session):  # testTwoThreadsDynamicP
     a, b = counter(3, tb.int32), counter(3, tb.int32)
     batch = tb.train.batch_join([[tb.fill([a], 1)], [tb.fill([b + 3], 2)]], 6, dynamic_pad=True)
     (found,) = rows_until_the_end(session, batch)
-    rows = found[0] if isinstance(found, list) else found
-    assert rows.shape == (6, 5)
-    assert sorted(np.sum(rows > 0, 1)) == [0, 1, 2, 3, 4, 5]
+    assert found.shape == (6, 5)
+    assert sorted(np.sum(found > 0, 1)) == [0, 1, 2, 3, 4, 5]
 
 
 # shuffle_batch: ShuffleBatchTest, ShuffleBatchJoinTest --------------------------------------------------
@@ -269,8 +284,7 @@ def test_shuffled_batches_of_several_examples_at_once(session):
     number = counter(6)
     batch = tb.train.shuffle_batch([tb.stack([number, number + 10])], 4, 20, 3, enqueue_many=True, seed=2)
     found = rows_until_the_end(session, batch)
-    taken = [each[0] if isinstance(each, list) else each for each in found]
-    assert sorted(np.concatenate(taken)) == [*range(6), *range(10, 16)]
+    assert sorted(np.concatenate(found)) == [*range(6), *range(10, 16)]
 
 
 def test_shuffled_batches_of_two_sources(session):  # ShuffleBatchJoinTest.testTwoThreads

@@ -155,6 +155,33 @@ def test_an_inner_device_does_not_move_a_follower(graph):  # testInconsistentDev
     assert b.op.device == "/device:CPU:1"
 
 
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_device_inside_is_that_of_a_leader_without_one(graph, imported):
+    with tb.device("/cpu:2"):
+        outside = tb.constant([1.0])
+    with tb.device(None):
+        v = tb.Variable([1.0], name="v")
+    with tb.device("/cpu:3"), tb.colocate_with(v), tb.device("/cpu:1"):
+        sum_ = tb.add(v.read_value(), outside, name="sum")
+    with tb.colocate_with(sum_):
+        other = tb.negative(outside)
+    assert [each.op.device for each in (sum_, other)] == ["/device:CPU:1"] * 2
+    assert v.op.device == ""
+    if imported:
+        graph_def = graph.as_graph_def()
+        graph = tb.Graph()
+        with graph.as_default():
+            names = ["sum:0", "v/Assign"]
+            sum_, initializer = tb.import_graph_def(graph_def, return_elements=names, name="")
+    else:
+        initializer = v.initializer
+    with tb.Session(devices=[f"/cpu:{n}" for n in range(4)], graph=graph) as session:
+        session.run(initializer)
+        assert session.run(sum_).tolist() == [2.0]
+        where = placed(session, sum_)
+    assert {where[name] for name in ("sum", "v")} == {"/device:CPU:1"}
+
+
 def test_followers_of_followers(graph):  # testNestedColocateWith, testMultiColocationGroups
     with tb.device("/cpu:1"):
         a = tb.constant(1.0)

@@ -70,12 +70,34 @@ def test_variables_begin_with_the_values_of_a_checkpoint(saved: str, session: tb
     assert again.shape == [2, 3]
 
 
-def test_parts_of_a_variable_begin_with_slices(saved: str, session: tb.Session) -> None:
-    with tb.variable_scope("bert", partitioner=tb.fixed_size_partitioner(2)):
-        whole = tb.get_variable("w", [2, 3])
-    tb.train.init_from_checkpoint(saved, {"bert/w": list(whole)})
+@pytest.mark.parametrize("by", ["parts", "variable", "name", "scope", "root"])
+def test_parts_of_a_variable_begin_with_slices(saved: str, session: tb.Session, by: str) -> None:
+    with tb.variable_scope("bert"):
+        whole = tb.get_variable("w", [2, 3], partitioner=tb.fixed_size_partitioner(2))
+        tb.get_variable("b", [3])
+    maps: dict[str, dict[str, Any]] = {
+        "parts": {"bert/w": list(whole)},
+        "variable": {"bert/w": whole},
+        "name": {"bert/w": "bert/w"},
+        "scope": {"bert/": "bert/"},
+        "root": {"/": "/"},
+    }
+    tb.train.init_from_checkpoint(saved, maps[by])
     session.run(tb.global_variables_initializer())
     np.testing.assert_array_equal(session.run(whole.as_tensor()), W)
+
+
+def test_parts_that_were_saved_as_variables_are_found_by_scope(tmp_path: Path) -> None:
+    with tb.Graph().as_default(), tb.Session() as first:
+        for part in range(2):
+            tb.get_variable(f"old/w/part_{part}", initializer=W[part : part + 1])
+        first.run(tb.global_variables_initializer())
+        path = tb.train.Saver().save(first, tmp_path / "model")
+    with tb.Graph().as_default(), tb.Session() as session:
+        whole = tb.get_variable("new/w", [2, 3], partitioner=tb.fixed_size_partitioner(2))
+        tb.train.init_from_checkpoint(path, {"old/": "new/"})
+        session.run(tb.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(whole.as_tensor()), W)
 
 
 def test_maps_that_do_not_fit_are_refused(saved: str) -> None:

@@ -24,6 +24,7 @@ from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, log_softmax, softmax
 from tensorbow.ops.ordering import top_k
+from tensorbow.ops.padding import pad
 from tensorbow.ops.reductions import (
     argmax,
     argmin,
@@ -36,7 +37,7 @@ from tensorbow.ops.reductions import (
 )
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import split, tile
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import int64
 
 FAR = 1 << 31  # ONNX writes "to the end" as a number beyond all extents
@@ -270,8 +271,9 @@ def _pad(
     value: Held | None = None,
     axes: Held | None = None,
 ) -> Held:
-    if node.attrs.get("mode", "constant") != "constant":
-        raise UnimplementedError(f"mode {node.attrs['mode']} is not supported, expected constant")
+    mode = node.attrs.get("mode", "constant")
+    if mode not in ("constant", "reflect"):
+        raise UnimplementedError(f"mode {mode} is not supported, expected constant or reflect")
     amounts = b.numbers(pads, "pads") if pads is not None else list(node.attrs["pads"])
     chosen = range(x.rank) if axes is None else [a % x.rank for a in b.numbers(axes, "axes")]
     count = len(amounts) // 2
@@ -281,7 +283,7 @@ def _pad(
     if any(side < 0 for pair in sides for side in pair):
         raise UnimplementedError(f"pads {amounts}: negative ones are not supported; use Slice")
     filling = b.number(value, "the value", node.attrs.get("value", 0.0))
-    return Held(None, pad(b.tensor(x, x.axes), sides, constant_values=filling), x.axes)
+    return Held(None, pad(b.tensor(x, x.axes), sides, mode, constant_values=filling), x.axes)
 
 
 @rule("Trilu")

@@ -19,9 +19,9 @@ from tensorbow.ops.depthwise import depthwise_conv2d
 from tensorbow.ops.elementwise import add, multiply, rsqrt, square, subtract
 from tensorbow.ops.nn import bias_add
 from tensorbow.ops.normalization import fused_batch_norm, layer_norm, moments
+from tensorbow.ops.padding import pad
 from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.reductions import reduce_max, reduce_mean
-from tensorbow.ops.slicing import pad
 
 LOWEST = float(np.finfo(np.float32).min)
 
