@@ -14,7 +14,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import TERMINAL
 
 CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none": train alone
-OPEN_MPI = {  # what workers set for Open MPI where it is not set
+OPEN_MPI = {  # what workers set for Open MPI 5 where it is not set
     # Waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
     "OMPI_MCA_mpi_yield_when_idle": "1",
     # Bytes that one worker of a machine sends another through buffers in the caches, at once: pieces of sums

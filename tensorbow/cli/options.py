@@ -55,7 +55,6 @@ _ALIASES = {option.alias: name for name, option in RUN_OPTIONS.items() if option
 _NAMES = re.compile(rf"(?<![\w/.'-])({'|'.join(name for name in RUN_OPTIONS if '_' in name)})(?![\w/=-])")
 _FIRST = re.compile(rf"^({'|'.join(RUN_OPTIONS)})(?=: )")
 # In `TrainingConfig.differences`:
-# In `TrainingConfig.differences`:
 _DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(RUN_OPTIONS)}|model\.\w+)(?= was )")
 _YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # booleans of YAML 1.1
 

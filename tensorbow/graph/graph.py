@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
@@ -59,6 +60,7 @@ class Graph(Scopes):
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
         self._lock = threading.RLock()
+        self.layer_places: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of layer objects
 
     # Building ---------------------------------------------------------------------------------
 

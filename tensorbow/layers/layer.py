@@ -158,8 +158,8 @@ class Layer:
     @contextmanager
     def _entered(self, graph: Graph) -> Iterator[_Place]:
         """The scope of its variables, which is made in the first call in a graph, and reused in others."""
-        places: WeakKeyDictionary[Graph, _Place] = vars(self).setdefault("_places", WeakKeyDictionary())
-        place, outer = places.get(graph), self._active
+        places: WeakKeyDictionary[Layer, _Place] = graph.layer_places  # which it keeps, as they refer to it
+        place, outer = places.get(self), self._active
         if place is None:
             entered = layer_scope(self._name, self._default_name(), self._reuse)
         else:
@@ -168,7 +168,7 @@ class Layer:
             self._active = place or _Place(graph, scope)
             try:
                 yield self._active
-                places[graph] = self._active
+                places[self] = self._active
             finally:
                 self._active = outer
 
@@ -302,8 +302,10 @@ class Layer:
 
     def count_params(self) -> int:
         """The number of elements of its variables. Raises FailedPreconditionError before the first call."""
-        self._placed("count_params")
-        return sum(math.prod(variable.op.outputs[0].spec.extents) for variable in self.variables)
+        variables = self.variables
+        if not variables:
+            self._placed("count_params")
+        return sum(math.prod(variable.op.outputs[0].spec.extents) for variable in variables)
 
     def _gathered(self, key: str) -> list[Any]:
         place = self._active or self._latest

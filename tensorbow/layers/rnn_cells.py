@@ -380,6 +380,9 @@ class MultiRNNCell(RNNCell):
     def _of(self, collection: str) -> list[Variable]:
         return [variable for cell in self._cells for variable in cell._of(collection)]
 
+    def _gathered(self, key: str) -> list[Any]:
+        return [each for cell in self._cells for each in cell._gathered(key)]
+
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of each cell. Raises InvalidArgumentError for a state that is no tuple of the cells'."""
         if not self._is_tuple:
@@ -409,6 +412,9 @@ class _CellAroundOne(RNNCell):
 
     def _of(self, collection: str) -> list[Variable]:
         return self._cell._of(collection)
+
+    def _gathered(self, key: str) -> list[Any]:
+        return self._cell._gathered(key)
 
     @property
     def state_size(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -45,31 +46,26 @@ class KeyedValues:
                 return
             values: dict[Any, Any] = {}
             for key, value in pairs:
-                if values.setdefault(key, value) != value:
+                known = values.setdefault(key, value)
+                if known is not value and known != value:
                     raise FailedPreconditionError(
                         f"{self._label}: key {_shown(key)} has the values {_shown(values[key])} and "
                         f"{_shown(value)}; give each key once"
                     )
             self._values = values
 
-    def get(self) -> dict[Any, Any]:
-        """The values, not to be changed. Raises FailedPreconditionError before they are set."""
-        if self._values is None:
-            raise FailedPreconditionError(
-                f"{self._label} has no values yet; run tb.tables_initializer() first"
-            )
-        return self._values
+    @contextmanager
+    def held(self) -> Iterator[dict[Any, Any]]:
+        """The values, which nobody else changes meanwhile.
 
-    def change(self, keys: Sequence[Any], values: Sequence[Any] | None) -> None:
-        """Sets values of keys, or with None removes the keys, in one step for other readers."""
+        Raises FailedPreconditionError before they are set.
+        """
         with self._lock:
-            changed = dict(self.get())
-            if values is None:
-                for key in keys:
-                    changed.pop(key, None)
-            else:
-                changed.update(zip(keys, values, strict=True))
-            self._values = changed
+            if self._values is None:
+                raise FailedPreconditionError(
+                    f"{self._label} has no values yet; run tb.tables_initializer() first"
+                )
+            yield self._values
 
     def close(self) -> None:
         """Forgets the values."""
@@ -154,29 +150,34 @@ def _field(path: str, number: int, line: bytes, index: int, dtype: DType, attrs:
 
 def _find(call: HostCall) -> list[Array]:
     keys, default = call.inputs[1], call.inputs[2].item()
-    values = _table(call).get()
-    dtype = call.op.inputs[2].dtype
-    return [_array([values.get(key, default) for key in keys.ravel().tolist()], dtype, keys.shape)]
+    with _table(call).held() as values:
+        found = [values.get(key, default) for key in keys.ravel().tolist()]
+    return [_array(found, call.op.inputs[2].dtype, keys.shape)]
 
 
 def _size(call: HostCall) -> list[Array]:
-    return [np.asarray(len(_table(call).get()), np.int64)]
+    with _table(call).held() as values:
+        return [np.asarray(len(values), np.int64)]
 
 
 def _insert(call: HostCall) -> list[Array]:
     keys, values = (each.ravel().tolist() for each in call.inputs[1:])
-    _table(call).change(keys, values)
+    with _table(call).held() as known:
+        known.update(zip(keys, values, strict=True))
     return []
 
 
 def _remove(call: HostCall) -> list[Array]:
-    _table(call).change(call.inputs[1].ravel().tolist(), None)
+    with _table(call).held() as known:
+        for key in call.inputs[1].ravel().tolist():
+            known.pop(key, None)
     return []
 
 
 def _export(call: HostCall) -> list[Array]:
-    values, attrs = _table(call).get(), call.attrs
-    columns = (list(values), attrs["Tkeys"]), (list(values.values()), attrs["Tvalues"])
+    attrs = call.attrs
+    with _table(call).held() as values:
+        columns = (list(values), attrs["Tkeys"]), (list(values.values()), attrs["Tvalues"])
     return [_array(column, dtype, [len(column)]) for column, dtype in columns]
 
 

@@ -175,7 +175,9 @@ class _HandledTable(LookupTable):
         tensor = as_tensor(keys, self.key_dtype if self.key_dtype.is_string else None)
         if tensor.dtype == self.key_dtype:
             return tensor
-        if not (tensor.dtype.is_integer and self.key_dtype.is_integer):
+        if not (tensor.dtype.is_integer and self.key_dtype.is_integer) or (
+            tensor.dtype.size > self.key_dtype.size
+        ):
             raise InvalidArgumentError(
                 f"{type(self).__name__}.lookup: expected keys of {self.key_dtype.name}, got {tensor.spec}"
             )

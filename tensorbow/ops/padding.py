@@ -12,7 +12,7 @@ from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.constant import require_scalar
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
-from tensorbow.ops.elementwise import add, greater_equal, less, multiply, subtract
+from tensorbow.ops.elementwise import add, greater_equal, less, minimum, multiply, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.selection import cast, select
@@ -83,6 +83,7 @@ def _places(extent: Tensor, before: Tensor, after: Tensor, mode: str) -> Tensor:
     edge = EDGES[mode]
     places = subtract(number_range(add(add(before, extent), after)), before)
     behind = subtract(add(multiply(extent, 2), edge - 2), places)
-    return select(
+    mirrored = select(
         less(places, 0), subtract(-edge, places), select(greater_equal(places, extent), behind, places)
     )
+    return select(less(minimum(before, after), 0), -1, mirrored)

@@ -13,7 +13,12 @@ from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.compiler.prune import needed_for
 from tensorbow.devices import Device, DeviceValue
 from tensorbow.devices.names import DeviceName
-from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
+from tensorbow.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
 from tensorbow.executor import (
     DynamicPlan,
     DynamicStep,
@@ -169,7 +174,13 @@ class DynamicRuns:
         if quick is not None and (found := quick.run(region, arrays, loop_run)) is not None:
             return found
         feeds, began_s = dict(zip(region.inputs, arrays, strict=True)), perf_counter()
-        results = self._planned.run(region.elements, feeds, region, stop=stop, keep=keep)
+        try:
+            results = self._planned.run(region.elements, feeds, region, stop=stop, keep=keep)
+        except ResourceExhaustedError:
+            if quick is None:
+                raise
+            quick.trim()
+            results = self._planned.run(region.elements, feeds, region, stop=stop, keep=keep)
         results = results[: len(region.outputs)]
         if quick is not None:
             quick.ran(

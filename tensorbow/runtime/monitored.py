@@ -207,24 +207,28 @@ class MonitoredSession:
         target: Text = "",
         graph: AsGraph | None = None,
         is_chief: Flag = True,
-        max_wait_secs: NonNegative = 7200.0,
+        max_wait_secs: NonNegative | None = None,
         **options: Any,
     ):
         """A session over the graph (by default the default graph); options are those of `tb.Session`.
 
         is_chief: False for all workers of a cluster but one: they wait until the chief has initialised the
-        variables. max_wait_secs: how long a worker waits for that, and for tasks that have failed.
+        variables. max_wait_secs: how long a worker waits for that, and for tasks that have failed; by
+        default two hours.
         session_creator: makes the sessions, as a `tb.train.ChiefSessionCreator`, in place of target,
         is_chief, max_wait_secs and options.
         """
         self.graph = graph if graph is not None else get_default_graph()
         self._hooks = list(hooks)
-        if session_creator is not None and (target or options or not is_chief):
+        own = {"target": target, "is_chief": not is_chief, "max_wait_secs": max_wait_secs is not None}
+        given = [*(name for name, is_given in own.items() if is_given), *options]
+        if session_creator is not None and given:
             raise InvalidArgumentError(
                 "MonitoredSession: expected session_creator or options of a session, got both; give "
-                f"{', '.join(options) or ('target' if target else 'is_chief')} to the creator"
+                f"{', '.join(given)} to the creator"
             )
-        self._creator = session_creator or PlainSessionCreator(target, is_chief, max_wait_secs, options)
+        wait_s = 7200.0 if max_wait_secs is None else max_wait_secs
+        self._creator = session_creator or PlainSessionCreator(target, is_chief, wait_s, options)
         self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
@@ -271,6 +275,7 @@ class MonitoredSession:
         while True:
             if self._session is not None:
                 self._session.close()
+            self._coordinator.request_stop()  # ends the threads of the closed session
             try:
                 self._begin()
                 break
@@ -357,8 +362,8 @@ class MonitoredSession:
         return feeds
 
     def should_stop(self) -> bool:
-        """True once a hook, the end of the input, or `close` has ended the loop."""
-        return self._stopping or self._session is None
+        """True once a hook, the end of the input, a thread, or `close` has ended the loop."""
+        return self._stopping or self._session is None or self._coordinator.should_stop()
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -405,5 +410,10 @@ class MonitoredSession:
                 for hook in self._hooks:
                     hook.end(self._session)
         finally:
-            self.close()
+            try:
+                self.close()
+            except Exception as error:
+                if ends_well:
+                    raise
+                _logger.warning("MonitoredSession: beside the error of the block: %s", error)
         return ends_well and kind is not None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter, sleep
 
 from tensorbow.compiler import Binding
 from tensorbow.devices import Device
-from tensorbow.errors import CancelledError
+from tensorbow.errors import CancelledError, ResourceExhaustedError
 from tensorbow.executor import RegionCall, StaticRegion
 from tensorbow.program import Executable, Region
 from tensorbow.runtime.single_device_step import LONGEST_HERE_S
@@ -24,6 +25,7 @@ class BoundRegion:
 
     def __init__(self, binding: Binding):
         self.binding = binding
+        self.runs = False
         self._loop_run: object = None  # whose steady inputs are there
 
     def run(self, quick: QuickRegion, arrays: Sequence[Array], loop_run: object) -> list[Array]:
@@ -46,7 +48,7 @@ class QuickRegion:
         others = [pair for pair in read if pair[0] not in region.steady]
         self.call = RegionCall(executable, others, [None] * len(executable.fetch_sources))
         self.idle: list[BoundRegion] = []  # taken and given back by single calls, which are atomic
-        self.bound = 0  # bindings in all
+        self.all: list[BoundRegion] = []  # an interrupt may have kept one from being given back to `idle`
         self.long_runs = 0  # the last ones in a row that took long
 
 
@@ -66,42 +68,61 @@ class QuickRegions:
 
     def run(self, region: StaticRegion, arrays: Sequence[Array], loop_run: object) -> list[Array] | None:
         """The outputs; None for a region that does not run here; see RunRegion. Raises the error of an op."""
-        quick = self._known.get((region, region.key(arrays)))
+        key = region, region.key(arrays)
+        quick = self._known.get(key)
         if quick is None or quick.long_runs >= LONG_RUNS:
             return None
         try:
             bound = quick.idle.pop()
         except IndexError:
-            bound = self._bind(quick)
-        began_s = perf_counter()
+            try:
+                bound = self._bind(key, quick)
+            except ResourceExhaustedError:  # the cache has memory for it, which is shared by all steps
+                self._known[key] = None
+                return None
+            if bound is None:
+                return None
+        bound.runs = True
         try:
-            return None if self._closed else bound.run(quick, arrays, loop_run)
-        finally:
+            if self._closed:  # read after `runs` is set, which `close` reads after it has set this
+                return None
+            began_s = perf_counter()
+            outputs = bound.run(quick, arrays, loop_run)
             is_long = perf_counter() - began_s > LONGEST_HERE_S
             quick.long_runs = quick.long_runs + 1 if is_long else 0
+            return outputs
+        finally:
+            bound.runs = False
             quick.idle.append(bound)
 
-    def _bind(self, quick: QuickRegion) -> BoundRegion:
+    def _bind(self, key: object, quick: QuickRegion) -> BoundRegion | None:
+        """Memory of its own; None if another thread has made another one for the key meanwhile."""
         with self._lock:
             if self._closed:
                 raise CancelledError(CLOSED)
+            if self._known.setdefault(key, quick) is not quick:
+                return None
             group = self._cache.group_of(self._device)
             binding = Binding(quick.executable, group, {}, ring=0, owner=self._owner)
-            quick.bound += 1
-            return BoundRegion(binding)
+            quick.all.append(BoundRegion(binding))
+            return quick.all[-1]
 
     def ran(
         self, region: StaticRegion, arrays: Sequence[Array], took_s: float, compiled: Callable[[], object]
     ) -> None:
         """Takes note of a run elsewhere. compiled: gives the region's executable.
 
-        It runs here from now on, if it reads and writes nothing shared, always ends, and is short.
+        It runs here from now on, if it reads and writes nothing shared, and always ends; after some long runs
+        elsewhere again, until it is short.
         """
         key, known = (region, region.key(arrays)), self._known
         if key in known:
             quick = known[key]
             if quick is not None and took_s < LONGEST_HERE_S:
                 quick.long_runs = 0
+            elif quick is not None and quick.idle:
+                with self._lock:
+                    _free_idle(quick)
             return
         executable, quick = compiled(), None
         if isinstance(executable, Executable) and _is_quick(executable):
@@ -109,24 +130,35 @@ class QuickRegions:
         with self._lock:
             if len(self._known) >= CACHED_STEPS:
                 self.trim()
-                self._known = {key: each for key, each in self._known.items() if each and each.bound}
-            self._known[key] = quick
+                self._known = {key: each for key, each in self._known.items() if each and each.all}
+            self._known.setdefault(key, quick)  # another thread may have made one meanwhile
 
     def trim(self) -> None:
         """Frees the memory of all that does not run."""
         with self._lock:
-            for quick in self._known.values():
-                while quick is not None and quick.idle:
-                    quick.idle.pop().binding.close()
-                    quick.bound -= 1
+            for quick in filter(None, self._known.values()):
+                _free_idle(quick)
 
     def close(self) -> None:
         """Waits for the calls that run, and frees all memory."""
-        self._closed = True
-        for quick in self._known.values():
-            while quick is not None and len(quick.idle) < quick.bound:
+        with self._lock:
+            self._closed = True
+            known = [quick for quick in self._known.values() if quick is not None]
+        for quick in known:
+            while any(bound.runs for bound in quick.all):
                 sleep(LOOKS_S)
-        self.trim()
+            for bound in quick.all:
+                bound.binding.close()
+            quick.all.clear()
+
+
+def _free_idle(quick: QuickRegion) -> None:
+    """Frees the memory of a region's idle bindings; the lock is held."""
+    with suppress(IndexError):  # other threads take some meanwhile
+        while True:
+            bound = quick.idle.pop()
+            quick.all.remove(bound)
+            bound.binding.close()
 
 
 def _is_quick(executable: Executable) -> bool:

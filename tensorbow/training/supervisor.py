@@ -18,7 +18,7 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.graph import AsGraph, get_default_graph
+from tensorbow.graph import AsGraph, GraphKeys, get_default_graph
 from tensorbow.kinds import (
     AsPath,
     Flag,
@@ -128,8 +128,9 @@ class Supervisor:
         self._stopping.clear()
         self._session = session
         with self.graph.as_default():
-            if local_variables():
-                session.run([variable.initializer for variable in local_variables()])
+            tables = self.graph.get_collection(GraphKeys.TABLE_INITIALIZERS)
+            if local := [*(variable.initializer for variable in local_variables()), *tables]:
+                session.run(local)
         if start_standard_services:
             self.coord = Coordinator()
             start_queue_runners(session, self.coord)

@@ -119,7 +119,9 @@ class SyncReplicasOptimizer(Optimizer):
                     updated = self._averages.apply(self._averaged)
             with control_dependencies([updated]), colocate_with(global_step.op):
                 tokens = fill([self._tokens_per_step], global_step.value())
-                self._runner = QueueRunner(self._queue, [self._queue.enqueue_many(tokens)])
+                given_out = self._queue.enqueue_many(tokens)
+            with colocate_with(global_step.op):  # closing the queue waits for no step
+                self._runner = QueueRunner(self._queue, [given_out])
             self.chief_init_op = group(*begun)
             with control_dependencies(given):
                 token = self._queue.dequeue()
@@ -203,6 +205,7 @@ class _SyncReplicasHook(SessionRunHook):
     def __init__(self, optimizer: SyncReplicasOptimizer, is_chief: bool, num_tokens: int):
         self._optimizer, self._is_chief, self._num_tokens = optimizer, is_chief, num_tokens
         self._tokens: Operation | None = None
+        self._known = 0  # errors of the chief's thread in earlier sessions
 
     def begin(self) -> None:
         self._optimizer.get_chief_queue_runner()
@@ -214,4 +217,11 @@ class _SyncReplicasHook(SessionRunHook):
         session.run(optimizer.chief_init_op if self._is_chief else optimizer.local_step_init_op)
         if self._tokens is not None:
             session.run(self._tokens)
-            optimizer.get_chief_queue_runner().create_threads(session, daemon=True, start=True)
+            runner = optimizer.get_chief_queue_runner()
+            self._known = len(runner.exceptions_raised)
+            runner.create_threads(session, daemon=True, start=True)
+
+    def end(self, session: Session) -> None:
+        """Raises the error of the chief's thread, for which the queue of tokens is closed."""
+        for error in self._optimizer.get_chief_queue_runner().exceptions_raised[self._known :]:
+            raise error

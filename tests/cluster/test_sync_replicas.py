@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from tests.cluster.servers import servers_here
 
 STEPS, RATE, ROWS = 5, 0.25, 6
@@ -117,3 +117,48 @@ def test_wrong_uses_are_refused() -> None:
             tb.train.SyncReplicasOptimizer(plain, 1, variables_to_average=[w])
         with pytest.raises(InvalidArgumentError, match="expected opt to be an optimiser of tb"):
             tb.train.SyncReplicasOptimizer(3, 1)
+
+
+def test_an_error_of_the_chiefs_thread_reaches_the_worker() -> None:
+    with tb.Graph().as_default():
+        step = tb.train.get_or_create_global_step()
+        w = tb.Variable([1.0, 2.0])
+        rate = tb.check_numerics(1.0 / tb.cast(2 - step.value(), tb.float32), "rate")
+        optimizer = tb.train.SyncReplicasOptimizer(tb.train.GradientDescentOptimizer(rate), 1)
+        train = optimizer.minimize(tb.reduce_sum(w * w), global_step=step)
+        hooks = [optimizer.make_session_run_hook(True)]
+
+        def steps() -> None:
+            with tb.train.MonitoredTrainingSession(hooks=hooks) as session:
+                for _ in range(6):
+                    session.run(train)
+
+        with pytest.raises(InvalidArgumentError, match="rate"):
+            steps()
+
+
+class Lost(tb.train.SessionRunHook):
+    """Finds a task lost in a session's fifth run."""
+
+    def __init__(self) -> None:
+        self.sessions = self.runs = 0
+
+    def after_create_session(self, session: tb.Session) -> None:
+        self.sessions += 1
+
+    def before_run(self, run_context: tb.train.SessionRunContext) -> None:
+        self.runs += 1
+        if self.runs in (5, 10):
+            raise UnavailableError("a task is lost")
+
+
+def test_a_new_session_leaves_no_threads_of_the_old_one(servers: dict[str, tb.train.Server]) -> None:
+    hook = Lost()
+    with tb.Graph().as_default():
+        batch = tb.train.batch([tb.constant(1.0)], 1)
+        target = servers["worker0"].target
+        with tb.train.MonitoredSession(hooks=[hook], target=target, max_wait_secs=30) as session:
+            for _ in range(12):
+                session.run(batch)
+    assert hook.sessions == 3
+    assert not [each for each in threading.enumerate() if "fifo_queue" in each.name]

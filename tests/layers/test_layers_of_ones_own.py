@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -201,7 +203,7 @@ def test_a_cell_is_a_layer(session: tb.Session, steps: int | None) -> None:
     found, kernel = session.run([outputs, cell.kernel], {x: data})
     for step in range(3):
         h = np.tanh(np.concatenate([data[:, step], h], 1) @ kernel)
-        np.testing.assert_allclose(found[:, step], h, rtol=1e-5)
+        np.testing.assert_allclose(found[:, step], h, rtol=1e-5, atol=1e-6)
 
 
 def test_variables_of_cells_and_wrappers() -> None:
@@ -248,3 +250,23 @@ def test_a_layer_of_replicas() -> None:
         replicator.init(session)
         losses = [session.run(found).mean() for _ in range(5)]
     assert losses[-1] < losses[0]
+
+
+def test_a_layer_keeps_no_graph() -> None:
+    layer, graphs = tb.layers.Dense(2), WeakSet[tb.Graph]()
+    for _ in range(4):
+        with tb.Graph().as_default() as graph:
+            layer(tb.zeros([1, 3]))
+            graphs.add(graph)
+    del graph
+    gc.collect()
+    assert len(graphs) == 1  # that of the last call
+
+
+def test_losses_of_cells_within_cells() -> None:
+    cell = tb.nn.rnn_cell.GRUCell(2, kernel_initializer="ones")
+    with tb.variable_scope("all", regularizer=tb.layers.l2_regularizer(0.1)):
+        around = tb.nn.rnn_cell.MultiRNNCell([tb.nn.rnn_cell.DropoutWrapper(cell)])
+        around(tb.zeros([1, 3]), around.zero_state(1, tb.float32))
+    assert around.losses == cell.losses != []
+    assert around.count_params() == cell.count_params()

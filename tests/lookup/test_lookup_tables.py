@@ -206,3 +206,17 @@ def test_a_classifier_of_words_learns_beside_replicas() -> None:
 def test_wrong_arguments_are_refused(make: Any, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
+
+
+def test_a_key_with_a_value_that_is_no_number(session: tb.Session) -> None:
+    pairs = tb.lookup.KeyValueTensorInitializer(["a"], [float("nan")], value_dtype=tb.float32)
+    table = tb.lookup.HashTable(pairs, -1.0)
+    session.run(tb.tables_initializer())
+    assert np.isnan(session.run(table.lookup(tb.constant(["a"])))).all()
+
+
+def test_keys_of_more_bits_are_refused() -> None:
+    pairs = tb.lookup.KeyValueTensorInitializer([1, 2], [10, 20], key_dtype=tb.int32)
+    table = tb.lookup.HashTable(pairs, -1)
+    with pytest.raises(InvalidArgumentError, match="int64"):
+        table.lookup(tb.constant([2**32 + 1], tb.int64))

@@ -68,3 +68,11 @@ def test_texts_and_what_is_refused(session):
             tb.pad(*arguments)
     with pytest.raises(InvalidArgumentError, match=r"expected \[rank, 2\]"):
         tb.pad(tb.placeholder(tb.float32), tb.placeholder(tb.int32), "REFLECT")
+
+
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+def test_fed_paddings_below_zero_are_refused(session, mode):
+    paddings = tb.placeholder(tb.int32, [1, 2])
+    padded = tb.pad(tb.constant([1.0, 2.0, 3.0, 4.0]), paddings, mode)
+    with pytest.raises(InvalidArgumentError):
+        session.run(padded, {paddings: [[-1, 0]]})

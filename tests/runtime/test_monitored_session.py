@@ -264,3 +264,42 @@ def test_a_replicator_that_is_not_saved_is_warned_of(tmp_path):
         session = tb.train.MonitoredTrainingSession(checkpoint_dir=tmp_path, save_checkpoint_steps=2)
         with session, pytest.warns(UserWarning, match=r"neither restored nor saved: call replicator\.init"):
             session.run(result)
+
+
+class Coordinated(tb.train.SessionRunHook):
+    """Has the coordinator of each session."""
+
+    def __init__(self):
+        self.coordinators = []
+
+    def after_create_session(self, session, coord):
+        self.coordinators.append(coord)
+
+
+def test_a_thread_of_a_hook_ends_the_loop():
+    hook, x = Coordinated(), tb.constant(1)
+    session = tb.train.MonitoredSession(hooks=[hook])
+    session.run(x)
+    assert not session.should_stop()
+    hook.coordinators[0].request_stop(ValueError("of a thread"))
+    assert session.should_stop()
+    with pytest.raises(ValueError, match="of a thread"):
+        session.close()
+
+
+def test_the_error_of_the_block_comes_before_that_of_a_thread():
+    hook = Coordinated()
+
+    def block():
+        with tb.train.MonitoredSession(hooks=[hook]):
+            hook.coordinators[0].request_stop(ValueError("of a thread"))
+            raise KeyError("of the block")
+
+    with pytest.raises(KeyError, match="of the block"):
+        block()
+
+
+def test_a_creator_takes_the_options_itself():
+    creator = tb.train.ChiefSessionCreator()
+    with pytest.raises(InvalidArgumentError, match="give max_wait_secs to the creator"):
+        tb.train.MonitoredSession(creator, max_wait_secs=3)

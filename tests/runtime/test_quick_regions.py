@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.devices import CpuDevice
 from tensorbow.errors import CancelledError
 
 SIZE, STEPS = 72, 6  # larger than what runs as NumPy calls
@@ -105,11 +106,11 @@ def test_memory_is_given_back(monkeypatch):
         first = session.run(h, values)
         session.run(h, values)
         quick = known(session)
-        assert [each.bound for each in quick] == [1] * len(quick)
+        assert [len(each.all) for each in quick] == [1] * len(quick)
         session.trim()
-        assert [each.bound for each in quick] == [0] * len(quick)
+        assert [len(each.all) for each in quick] == [0] * len(quick)
         np.testing.assert_array_equal(session.run(h, values), first)
-        assert any(each.bound for each in quick)
+        assert any(each.all for each in quick)
         monkeypatch.setattr("tensorbow.runtime.quick_regions.CACHED_STEPS", 1)
         found = [session.run(slope, values) for _ in range(2)]
     with tb.Session() as fresh:
@@ -192,3 +193,39 @@ def test_what_changes_between_runs_of_an_inner_loop_is_read_again():
         assert any(each.steady for each in known(session))
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_step_that_fits_once_fits_again():
+    x = tb.placeholder(tb.float32, [1000, 300])
+    passed = tb.py_func(lambda value: value, [x], tb.float32, stateful=False)
+    passed.set_shape([1000, 300])
+    y = tb.tanh(passed) * x + passed
+    values = {x: np.ones((1000, 300), np.float32)}
+    device = CpuDevice("/cpu:7", limit_nbytes=8 << 20)
+    with device, tb.Session(device=device) as session:
+        first = session.run(y, values)
+        for _ in range(3):
+            np.testing.assert_array_equal(session.run(y, values), first)
+
+
+def test_closing_waits_for_no_call_that_an_interrupt_has_ended():
+    feeds, (h, *_) = program()
+    values = dict(zip(feeds, arrays(9), strict=True))
+    session = tb.Session()
+    for _ in range(2):
+        session.run(h, values)
+    for each in known(session):
+        each.idle.clear()  # as an interrupt may leave it, before a call has given its memory back
+    session.close()
+    assert not any(each.all for each in known(session))
+
+
+def test_long_regions_keep_no_memory_that_they_do_not_use(monkeypatch):
+    feeds, (h, *_) = program()
+    values = dict(zip(feeds, arrays(11), strict=True))
+    with tb.Session() as session:
+        session.run(h, values)
+        monkeypatch.setattr("tensorbow.runtime.quick_regions.LONGEST_HERE_S", 0.0)
+        for _ in range(2):
+            session.run(h, values)
+        assert not any(each.all for each in known(session) if each.long_runs >= 3)
