@@ -72,16 +72,13 @@ class QuickRegions:
         quick = self._known.get(key)
         if quick is None or quick.long_runs >= LONG_RUNS:
             return None
+        bound: BoundRegion | None
         try:
             bound = quick.idle.pop()
         except IndexError:
-            try:
-                bound = self._bind(key, quick)
-            except ResourceExhaustedError:  # the cache has memory for it, which is shared by all steps
-                self._known[key] = None
-                return None
-            if bound is None:
-                return None
+            bound = self._bind(key, quick)
+        if bound is None:
+            return None
         bound.runs = True
         try:
             if self._closed:  # read after `runs` is set, which `close` reads after it has set this
@@ -96,14 +93,19 @@ class QuickRegions:
             quick.idle.append(bound)
 
     def _bind(self, key: object, quick: QuickRegion) -> BoundRegion | None:
-        """Memory of its own; None if another thread has made another one for the key meanwhile."""
+        """Memory of its own; None if there is too little, or another thread has made one for the key."""
         with self._lock:
             if self._closed:
                 raise CancelledError(CLOSED)
             if self._known.setdefault(key, quick) is not quick:
                 return None
             group = self._cache.group_of(self._device)
-            binding = Binding(quick.executable, group, {}, ring=0, owner=self._owner)
+            try:
+                binding = Binding(quick.executable, group, {}, ring=0, owner=self._owner)
+            except ResourceExhaustedError:  # the cache has memory for it, which is shared by all steps
+                if not quick.all:
+                    self._known[key] = None
+                return None
             quick.all.append(BoundRegion(binding))
             return quick.all[-1]
 
