@@ -56,11 +56,15 @@ def steps(kind: str, numbers: int, batch: int) -> Any:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
+    from matplotlib.ticker import NullFormatter
+
     rows = result["details"]["rows"][::-1]
     axes = figure.subplots()
     axes.barh(range(len(rows)), [row["elements_per_second"] for row in rows], color=BLUE)
     axes.set_yticks(range(len(rows)), [f"{row['case']}, {row['batch']:,} at once" for row in rows])
     axes.set_xscale("log")
+    axes.set_xlim(left=min(1e5, *(row["elements_per_second"] / 2 for row in rows)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axvline(
         LIMIT,
         color=LIMIT_LINE,
