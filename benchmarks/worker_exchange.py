@@ -167,7 +167,7 @@ def measured(seconds: float, windows: int, starts: int) -> dict[Way, list[float]
 
 
 def compared(found: Mapping[Way, list[float]]) -> dict[str, Any]:
-    """What the rates say: medians over the quick turns, and over the slow ones, by the time of Allreduce.
+    """Medians of the rates over the quick turns, and over the slow ones, told apart by the time of Allreduce.
 
     A host may move the cores of a virtual machine, so that all that one has written comes late to the other.
     """

@@ -193,7 +193,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _without_rank(arguments: Mapping[str, Any]) -> str:
-    """What to do about arguments of which one is a tensor of unknown rank."""
+    """The end of an error message for arguments of which one is a tensor of unknown rank."""
     names = [name for name, value in arguments.items() if is_tensor(value) and value.shape.ndims is None]
     which = f"{names[0]} is of unknown rank, expected" if len(names) == 1 else "expected tensors of"
     return (

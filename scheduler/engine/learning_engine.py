@@ -458,8 +458,9 @@ class LearningEngine:
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
         of a failed op, of the batch source or of `on_results`. After a failed op all replicas and z are as
         before its round, which is `round`: where some had gone on, the rounds since a copy of the state are
-        done again. With `fcfs`, with several workers, and where a GPU is lost, replicas may be some rounds
-        apart; go on from a checkpoint. Raises AbortedError where another worker has failed.
+        done again. With `fcfs`, with several workers, where a GPU is lost, and where native code of whole
+        rounds refuses an input (an index out of range, say), replicas may be some rounds apart, and `round`
+        an earlier one; go on from a checkpoint. Raises AbortedError where another worker has failed.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:

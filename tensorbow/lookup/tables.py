@@ -72,7 +72,7 @@ class KeyValueTensorInitializer(TableInitializer):
 
 
 class TextFileIndex:
-    """What a key or value is in a line of a text file, beside the number of a column."""
+    """Values of `key_index` and `value_index` that are no columns: the whole line, and the line's number."""
 
     WHOLE_LINE = WHOLE_LINE
     LINE_NUMBER = LINE_NUMBER

@@ -66,8 +66,9 @@ def kept_state(
     devices: Sequence[tuple[Device, Mapping[Region, int]]],
     may_refuse: bool,
 ) -> KeptState:
-    """What has to be copied in a step's rounds. replicas, devices: base addresses of each.
+    """Copies for a step's rounds, of all that they may change before an op of them fails.
 
+    replicas, devices: base addresses of each.
     may_refuse: calls of the planned part may refuse their input; else it does all of a round, or nothing.
     """
     refs = [layout.ref(name) for name in step.part.writes]

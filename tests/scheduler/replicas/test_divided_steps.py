@@ -743,7 +743,7 @@ def counting(weigh: Callable[..., Any], native: bool = True) -> Model:
 def test_all_replicas_are_before_the_round_in_which_an_op_fails(
     steps: int | None, options: dict[str, Any]
 ) -> None:
-    """Of the planned part or of the dynamic one, in the first, a middle or the last round of a launch."""
+    """The op is of the planned or the dynamic part; the round is a launch's first, a middle or its last."""
 
     def weigh(step: Any, labels: Any) -> Any:
         if labels[1] == -1:
