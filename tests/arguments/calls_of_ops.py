@@ -1005,6 +1005,9 @@ CALLS: Mapping[str, Call] = {
         lambda: {"values": x23(), "indices": [1, 0], "dense_shape": [4, 3]},
         sorts={"dense_shape": "tensor or none"},
     ),
+    "convert_to_tensor_or_indexed_slices": Call(
+        lambda: {"value": tb.IndexedSlices(x23(), [1, 0])}, sorts={"dtype": "dtype or none"}
+    ),
     "IndexedSlices.with_values": Call(
         lambda: {"values": x23()}, target=lambda: tb.IndexedSlices(x23(), [1, 0]).with_values
     ),

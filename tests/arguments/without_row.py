@@ -211,6 +211,7 @@ WITHOUT_ROW = frozenset(
         "SlotRing.give_back",
         "SlotRing.lend",
         "SlotRing.lent_count",
+        "IndexedSlicesValue",
         "SparseTensorValue",
         "StepProgram.compile",
         "Defun",
