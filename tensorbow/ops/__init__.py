@@ -63,6 +63,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     sets,
     shape_rules,
     shaping,
+    sliced_writes,
     slicing,
     sparse_dense,
     sparse_functions,
