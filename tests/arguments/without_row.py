@@ -236,6 +236,7 @@ WITHOUT_ROW = frozenset(
         "Tensor",
         "StepProgram.feeds",
         "TpuReplicator",
+        "Tensor.install_method",
         "Tensor.install_operator",
         "TensorArray.with_flow",
         "TensorSpec",
