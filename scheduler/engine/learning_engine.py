@@ -138,7 +138,7 @@ class LearningEngine:
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
         self.workers = workers
-        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport)
+        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport, schedule)
         try:
             self.learners = made_learners(
                 program,

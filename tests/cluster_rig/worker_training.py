@@ -221,6 +221,14 @@ def differences_are_told() -> None:
         said
     )
     assert "has backup=1" in refused(well(), sync="ssgd", backup=RANK)
+    for sync in ("ssgd", "sma"):
+        said = refused(well(rate=0.1 * (1 + RANK)), sync=sync)
+        assert re.search(
+            r"worker 0 of 2 \(.*\) has learning_rate=0.1, worker 1 of 2 \(.*\) has learning_rate=0.2;", said
+        )
+        said = refused(well(momentum=0.5 + 0.25 * RANK), sync=sync)
+        assert "has momentum=0.5 of ApplyMomentum of w, worker 1" in said, said
+    engine_of(well(rate=0.1 * (1 + RANK)), False, sync="none").close()  # replicas are independent
     said = refused(summed_twice())
     assert all(f"AllSum of the result of {name}" in said for name in ("Max", "Min")), said
     assert "dispatch: expected" in refused(well(), dispatch="fcfs")
