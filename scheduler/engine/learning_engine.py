@@ -138,7 +138,7 @@ class LearningEngine:
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
         self.workers = workers
-        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport)
+        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport, schedule)
         try:
             self.learners = made_learners(
                 program,
@@ -725,21 +725,23 @@ class LearningEngine:
         next. Raises FailedPreconditionError while a run is going on in another thread.
         """
         with self._idle("close"):
-            self.learners.close()
-            lockstep, self.lockstep = self.lockstep, None
+            self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        lockstep, self.lockstep = self.lockstep, None
+        try:
             if lockstep is not None:
-                lockstep.close()
-                lockstep.free()
+                lockstep.close(error)  # first: none waits for this worker where the rest fails
+        finally:
+            with self._idle("close"):
+                try:
+                    self.learners.close()
+                finally:
+                    if lockstep is not None:
+                        lockstep.free()
 
     def __enter__(self) -> LearningEngine:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        lockstep, self.lockstep = self.lockstep, None
-        try:
-            if lockstep is not None:
-                lockstep.close(error)
-        finally:
-            self.close()
-        if lockstep is not None:
-            lockstep.free()
+        self._close(error)
