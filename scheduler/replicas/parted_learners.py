@@ -14,6 +14,7 @@ from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation, require_whole_replicas
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
+from scheduler.replicas.dynamic.divided_parts import DividedParts
 from scheduler.replicas.learners import Learners, require_count
 from scheduler.replicas.parted_launcher import PartedLauncher
 from scheduler.replicas.parted_replica import PartedReplica
@@ -23,13 +24,12 @@ from scheduler.replicas.step_program import StepProgram
 from tensorbow.data import BatchInputs
 from tensorbow.devices import Device
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import Operation
 from tensorbow.specs import Array, TensorSpec
 
 
 class PartedLearners:
     """k replicas with several parts each; see `Learners` for what is done with all of them."""
-
-    runs_executors, ordered_by = False, None  # see Learners: their steps are planned
 
     def __init__(
         self,
@@ -146,8 +146,20 @@ class PartedLearners:
         """False: a part may have updated before another finds a gradient that is not finite."""
         return False
 
+    @property
+    def runs_executors(self) -> bool:
+        """See Learners.runs_executors."""
+        return isinstance(self.executable, DividedParts)
+
+    @property
+    def ordered_by(self) -> Operation | None:
+        """See Learners.ordered_by."""
+        return self.executable.part.ordered_by if isinstance(self.executable, DividedParts) else None
+
     def called_apart(self) -> list[str]:
         """See Learners.called_apart."""
+        if isinstance(self.executable, DividedParts):
+            return [self.executable.part.reason]
         return [reason for part in self.parts for reason in part.called_apart()]
 
     def restarts_before(self, round: int, jumps: bool) -> bool:
@@ -167,6 +179,9 @@ class PartedLearners:
         """See Learners.prepare."""
         for part in self.parts:
             part.prepare()
+            for replica in part.replicas:
+                own = self.executable.reads_first & set(part.layout.refs())
+                replica.container.require_initialized(own)
         self.launcher.reset()
 
     def drain(self) -> BaseException | None:
