@@ -91,6 +91,10 @@ class PartedReplica:
         """The selected step."""
         return self._now.executable
 
+    def step_of(self, number: int) -> PartedExecutable:
+        """A step of all parts."""
+        return self._steps[number].executable
+
     def executables_of(self, number: int) -> tuple[Executable, ...]:
         """A step's executables, by part."""
         return self._steps[number].executable.parts

@@ -131,6 +131,10 @@ class Replica:
         self._bound.append(self._step_of(executable, binding, ring))
         return moves
 
+    def step_of(self, number: int) -> Executable:
+        """A bound step, with all segments."""
+        return self._bound[number].executable
+
     def executables_of(self, number: int) -> tuple[Executable, ...]:
         """A bound step's executable: one, for a replica without parts."""
         return (self._bound[number].executable,)
@@ -304,7 +308,7 @@ class Replica:
         def run() -> None:
             executor.run(number, batch[0], values)
 
-        bases, part, touched = self.binding.bases, executor.part, self.variables
+        bases, part, touched = self.binding.bases, executor.part, self.variables()
         made = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in part.gradients.values()]
         touched += self._now.beside
         if after is not None:
@@ -463,13 +467,12 @@ class Replica:
         self._now.follow(executor, part)
         if part == 0:
             self._now.executor = executor
-            self._now.beside = [access for other in others for access in other.variables]
+            self._now.beside = [each for other in others for each in other.variables(str(other.device.name))]
 
-    @property
-    def variables(self) -> list[Access]:
-        """The memory of the variables."""
+    def variables(self, device: str = "") -> list[Access]:
+        """The memory of the variables. device: its name, for launches on others."""
         nbytes, bases = self.layout.region_nbytes, self.container.bases
-        return [Access(bases[region], nbytes[region]) for region in VARIABLES if nbytes[region]]
+        return [Access(bases[region], nbytes[region], device) for region in VARIABLES if nbytes[region]]
 
     @property
     def input_names(self) -> list[str]:

@@ -43,8 +43,8 @@ class PartedRegions:
         self._cache = StepCache(devices[0], f"{owner} regions", COMPILED)
 
     def begin(self) -> None:
-        """See RegionRunner: updates of the step before may not have ended on GPUs."""
-        if self._home.device.kind == "gpu":
+        """See RegionRunner: updates of the step before may not have ended, but on CPUs."""
+        if self._home.device.kind != "cpu":
             self._home.compute.synchronize()
 
     def leave(self, tensor: Tensor, gradient: Ref, value: Array) -> None:
