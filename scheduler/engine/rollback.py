@@ -67,9 +67,9 @@ class Rollback:
 
         On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
         """
-        kind = learners.replicas[0].device.kind
+        kind, part = learners.replicas[0].device.kind, learners.executor_part
         return learners.launcher.most_rounds == 1 and (
-            kind == "cpu" or (kind != "null" and not learners.runs_executors)
+            kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
         )
 
     @property

@@ -8,13 +8,14 @@ by `mail`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation, require_whole_replicas
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
 from scheduler.replicas.dynamic.divided_parts import DividedParts
+from scheduler.replicas.dynamic.executor_part import ExecutorPart
 from scheduler.replicas.learners import Learners, require_count
 from scheduler.replicas.parted_launcher import PartedLauncher
 from scheduler.replicas.parted_replica import PartedReplica
@@ -24,7 +25,6 @@ from scheduler.replicas.step_program import StepProgram
 from tensorbow.data import BatchInputs
 from tensorbow.devices import Device
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError
-from tensorbow.graph import Operation
 from tensorbow.specs import Array, TensorSpec
 
 
@@ -147,19 +147,19 @@ class PartedLearners:
         return False
 
     @property
-    def runs_executors(self) -> bool:
-        """See Learners.runs_executors."""
-        return isinstance(self.executable, DividedParts)
+    def executor_part(self) -> ExecutorPart[Any] | None:
+        """See Learners.executor_part."""
+        return self.executable.part if isinstance(self.executable, DividedParts) else None
 
     @property
-    def ordered_by(self) -> Operation | None:
-        """See Learners.ordered_by."""
-        return self.executable.part.ordered_by if isinstance(self.executable, DividedParts) else None
+    def runs_executors(self) -> bool:
+        """See Learners.runs_executors."""
+        return self.executor_part is not None
 
     def called_apart(self) -> list[str]:
         """See Learners.called_apart."""
-        if isinstance(self.executable, DividedParts):
-            return [self.executable.part.reason]
+        if self.executor_part is not None:
+            return [self.executor_part.reason]
         return [reason for part in self.parts for reason in part.called_apart()]
 
     def restarts_before(self, round: int, jumps: bool) -> bool:

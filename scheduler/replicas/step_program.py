@@ -209,9 +209,7 @@ class StepProgram:
     ) -> Compiled:
         """What one of two functions compiles: the plan of the step, or, with the reason, the divided step."""
         if self.mode == DYNAMIC:
-            return divided(
-                NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram")
-            )
+            return divided(NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram"))
         try:
             return planned()
         except NeedsDynamicModeError as error:

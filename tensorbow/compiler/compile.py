@@ -140,7 +140,9 @@ def copy_fed(program: Program, tensors: Collection[Tensor]) -> None:
         for node in readers:
             copy = made.get(node.device)
             if copy is None and value is not None:
-                copies.append(Node(f"{tensor.op.name}/copy", Copy, {}, [value], tensor.op.id, tensor.op.source))
+                copies.append(
+                    Node(f"{tensor.op.name}/copy", Copy, {}, [value], tensor.op.id, tensor.op.source)
+                )
                 copy = made[node.device] = Value(value.name, value.spec, copies[-1])
                 copies[-1].outputs, copies[-1].device = [copy], node.device
                 copies[-1].note = "made by the dynamic executor"

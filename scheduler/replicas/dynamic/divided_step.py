@@ -24,6 +24,7 @@ from tensorbow.specs import Array, TensorSpec
 
 Planned = TypeVar("Planned")
 
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DividedExecutable(Executable):
     """The planned part of a step, and the part that the dynamic executor runs before it.
@@ -85,7 +86,9 @@ def compile_divided(
             placed=found.gradients,
         )
 
-    def compile_region(region: StaticRegion, arrays: Sequence[Array], placed: Mapping[Tensor, Ref]) -> Executable:
+    def compile_region(
+        region: StaticRegion, arrays: Sequence[Array], placed: Mapping[Tensor, Ref]
+    ) -> Executable:
         return compile_step(
             region.elements, region.feeds(arrays), layout, backend, within=region.within, placed=placed
         )

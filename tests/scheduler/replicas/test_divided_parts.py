@@ -67,7 +67,9 @@ def steered(split: bool, kind: str = "cpu", function: Callable[..., Any] | None 
 
         hidden = tb.while_loop(lambda i, state: i < count, body, [0, hidden])[1]
         with at(1):
-            hidden = tb.cond(tb.reduce_sum(hidden) > 0.0, lambda: hidden * 0.5, lambda: tb.matmul(hidden, again))
+            hidden = tb.cond(
+                tb.reduce_sum(hidden) > 0.0, lambda: hidden * 0.5, lambda: tb.matmul(hidden, again)
+            )
             errors = tb.square(tb.matmul(hidden, last) - y)
             kept = tb.boolean_mask(errors, tb.reduce_sum(errors, 1) > 0.5)
             if function is not None:
@@ -88,7 +90,11 @@ def steered(split: bool, kind: str = "cpu", function: Callable[..., Any] | None 
         inputs, targets = own.normal(size=(6, 5)).astype(np.float32), own.normal(size=(6, 2))
         return inputs, targets.astype(np.float32), np.int32(own.integers(0, 5))
 
-    specs = [tb.TensorSpec((6, 5), tb.float32), tb.TensorSpec((6, 2), tb.float32), tb.TensorSpec((), tb.int32)]
+    specs = [
+        tb.TensorSpec((6, 5), tb.float32),
+        tb.TensorSpec((6, 2), tb.float32),
+        tb.TensorSpec((), tb.int32),
+    ]
     return Model(program, specs, initial, batch)
 
 
@@ -151,7 +157,9 @@ def test_a_failing_function_is_named_and_no_part_has_changed(options: dict[str, 
                 for round in range(4):
                     step = partial(stepper.step, [model.batch(round, replica) for replica in range(2)])
                     if model is bad and round == 2:
-                        words = r"replica \d at step 2: PyFunc\w* weigh: ValueError: no luck .*test_divided_parts"
+                        words = (
+                            r"replica \d at step 2: PyFunc\w* weigh: ValueError: no luck .*test_divided_parts"
+                        )
                         with pytest.raises(InvalidArgumentError, match=words):
                             within(step)
                         assert engine.round == 2
