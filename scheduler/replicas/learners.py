@@ -368,8 +368,8 @@ class Learners:
             if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
-        alone = self.devices[0].kind == "gpu" and len(self.devices) == 1 and self.lockstep is None
-        if self.runs_executors and self.devices[0].kind != "cpu" and not alone:
+        kind = self.devices[0].kind
+        if self.runs_executors and kind != "cpu" and (kind != "gpu" or self.lockstep is not None):
             return None
         try:
             return round_launcher(self.replicas, self.central, options, transport, self.worker_exchange)

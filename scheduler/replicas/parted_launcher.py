@@ -21,7 +21,6 @@ from tensorbow.devices import Event
 from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
-
 MOST_ROUNDS = 64  # of a launch
 LEAST_ROUNDS = 4  # parts then work on different rounds at the same time
 

@@ -23,7 +23,7 @@ from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InternalError, InvalidArgumentError, TensorBowError
 from tensorbow.kernels import backend_for
-from tensorbow.program import Executable, Ref, Region
+from tensorbow.program import Executable, Region
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
 from tensorbow.timeline import CURRENT, WORK

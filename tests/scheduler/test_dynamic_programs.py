@@ -137,21 +137,27 @@ def test_a_replicator_has_masks_and_functions_in_its_step(devices: list[str]) ->
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def over_parts(replicator: Any, part: Any) -> Any:
-    """A step with a loop of as many iterations as its batch asks for, a mask, and a function of the host."""
+def over_parts(replicator: Any, parts: range) -> Any:
+    """A step with a loop of as many iterations as its batch asks for, a mask, and a function of the host.
+
+    parts: of a replica; the loop's body is in the last one.
+    """
+
+    def part(index: int) -> Any:
+        return replicator.logical_device(parts[index])
 
     def step_fn(batch: Any) -> Any:
         x, y, count = batch
         hidden = tb.layers.dense(x, 3, name="first")
 
         def body(i: Any, state: Any) -> Any:
-            with part(1):
+            with part(-1):
                 return i + 1, tb.tanh(tb.layers.dense(state, 3, name="again", reuse=tb.AUTO_REUSE))
 
-        with part(1):
+        with part(-1):
             tb.layers.dense(hidden, 3, name="again")
         hidden = tb.while_loop(lambda i, state: i < count, body, [0, hidden])[1]
-        with part(1):
+        with part(-1):
             errors = tb.boolean_mask(tb.square(tb.layers.dense(hidden, 1, name="last") - y), y[:, 0] > -0.5)
             factors = tb.py_func(lambda errors: np.minimum(errors, 1), [errors], tb.float32, stateful=False)
             loss = tb.reduce_mean(errors * factors)
@@ -179,8 +185,7 @@ def test_replicas_of_several_devices_have_the_bits_of_one_and_go_on_from_a_file(
             per = 2 if split else 1
             replicator = tb.MultiGpuReplicator(devices[:: 2 // per], num_gpus_per_replica=per, sync=sync)
             with replicator:
-                part = replicator.logical_device if split else lambda index: replicator.logical_device(0)
-                step = replicator.run(over_parts(replicator, part), input_fn)
+                step = replicator.run(over_parts(replicator, range(per)), input_fn)
                 replicator.init(session)
                 if first:
                     replicator.restore(tmp_path / "state")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,10 @@ class PartedRegions:
         run = Run()
         try:
             bound = self._cache.take(step, self._bases.get, run)
-            endless = isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end
-            with state.stop.running(bound) if endless else nullcontext():
+            stoppable: AbstractContextManager[None] = nullcontext()
+            if isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end:
+                stoppable = state.stop.running(bound)  # over several devices no loop is compiled
+            with stoppable:
                 return [*map(np.asarray, bound.run(inputs, scalars)[: len(region.outputs)])]
         finally:
             self._cache.give(run)

@@ -152,19 +152,19 @@ def test_a_failing_function_is_named_and_no_part_has_changed(options: dict[str, 
     states = []
     for model in (bad, good):
         devices = cpu_devices(4, delays=3)
-        with engine_of(model, devices, 1, devices_per_replica=2, **options) as engine:
-            with Stepper(engine) as stepper:
-                for round in range(4):
-                    step = partial(stepper.step, [model.batch(round, replica) for replica in range(2)])
-                    if model is bad and round == 2:
-                        words = (
-                            r"replica \d at step 2: PyFunc\w* weigh: ValueError: no luck .*test_divided_parts"
-                        )
-                        with pytest.raises(InvalidArgumentError, match=words):
-                            within(step)
-                        assert engine.round == 2
-                    within(step)
-                states.append(stepper.state().arrays)
+        with (
+            engine_of(model, devices, 1, devices_per_replica=2, **options) as engine,
+            Stepper(engine) as stepper,
+        ):
+            for round in range(4):
+                step = partial(stepper.step, [model.batch(round, replica) for replica in range(2)])
+                if model is bad and round == 2:
+                    words = r"replica \d at step 2: PyFunc\w* weigh: ValueError: no luck .*divided_parts"
+                    with pytest.raises(InvalidArgumentError, match=words):
+                        within(step)
+                    assert engine.round == 2
+                within(step)
+            states.append(stepper.state().arrays)
     assert same_bits(*states)
 
 
@@ -199,13 +199,15 @@ def test_an_engine_ends_while_a_function_hangs(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_a_loss_that_is_not_finite_stops_all_parts_and_is_named(sync: str) -> None:
     model = steered(True, function=lambda errors: np.full_like(errors, np.nan))
-    with engine_of(model, cpu_devices(4), 1, devices_per_replica=2, sync=sync) as engine:
-        with Stepper(engine) as stepper:
-            before = stepper.state().arrays
-            words = r"loss of replica \d is not finite at step 0; first NaN or infinite result: Add"
-            with pytest.raises(NumericsError, match=words):
-                within(lambda: stepper.step([model.batch(0, replica) for replica in range(2)]))
-            assert same_bits(before, stepper.state().arrays)
+    with (
+        engine_of(model, cpu_devices(4), 1, devices_per_replica=2, sync=sync) as engine,
+        Stepper(engine) as stepper,
+    ):
+        before = stepper.state().arrays
+        words = r"loss of replica \d is not finite at step 0; first NaN or infinite result: Add"
+        with pytest.raises(NumericsError, match=words):
+            within(lambda: stepper.step([model.batch(0, replica) for replica in range(2)]))
+        assert same_bits(before, stepper.state().arrays)
 
 
 def test_explain_says_what_runs_where_and_several_rounds_a_launch_are_refused() -> None:
@@ -214,9 +216,11 @@ def test_explain_says_what_runs_where_and_several_rounds_a_launch_are_refused() 
         text = engine.explain(0)
         assert "mode: dynamic: the forward and backward pass by each replica's executor" in text
         assert "why: " in text
-    with pytest.raises(InvalidArgumentError, match="steps_per_launch=4: .* give 1"):
-        with engine_of(model, cpu_devices(2), 2, devices_per_replica=2, steps_per_launch=4):
-            pass
+    with (
+        pytest.raises(InvalidArgumentError, match=r"steps_per_launch=4: .* give 1"),
+        engine_of(model, cpu_devices(2), 2, devices_per_replica=2, steps_per_launch=4),
+    ):
+        pass
 
 
 @needs_compiler
