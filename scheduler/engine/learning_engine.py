@@ -268,7 +268,7 @@ class LearningEngine:
         """
         self._require_program("explain", number)
         results = results_kept(self.launch_ahead, self._rooms[number])
-        return explained(self.learners, self.executables_of(number), results)
+        return explained(self.learners, number, results)
 
     @checked
     def select(self, number: Count) -> None:

@@ -79,9 +79,9 @@ class Rollback:
         if learners.launcher.may_refuse:
             nbytes = sum(ref.nbytes for ref in learners.layout.refs().values())
             return nbytes * (learners.count + 1) <= STATE_NBYTES
-        kind = learners.replicas[0].device.kind
+        kind, part = learners.replicas[0].device.kind, learners.executor_part
         return learners.launcher.most_rounds == 1 and (
-            kind == "cpu" or (kind != "null" and not learners.runs_executors)
+            kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
         )
 
     def is_due(self, inputs: Sequence[BatchInputs | BatchRun]) -> bool:
