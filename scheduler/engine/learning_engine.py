@@ -638,7 +638,7 @@ class LearningEngine:
             for number, own in enumerate(inputs, start):
                 again.take(ReadyLaunch(number, own, lambda: None))
             while again.finished_at is None:
-                again.take(again.next_message())
+                again.take(again.inbox.get())  # also past the limit of the session's run
         finally:
             self.end(again)
         self.round = round

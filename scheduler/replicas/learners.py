@@ -437,6 +437,17 @@ class Learners:
         return isinstance(self.replicas[0].step, DividedExecutable)
 
     @property
+    def waiting(self) -> list[str]:
+        """The ops that dynamic parts wait for now, each with its replica, as text."""
+        executors = ((replica.index, replica.executor) for replica in self.replicas)
+        return [
+            f"{op} in replica {index}"
+            for index, executor in executors
+            if executor is not None
+            for op in executor.waiting
+        ]
+
+    @property
     def ordered_by(self) -> Operation | None:
         """An op of the selected step whose effects show the order of replicas and rounds, if there is one."""
         step = self.replicas[0].step

@@ -30,6 +30,7 @@ class PartedLearners:
     """k replicas with several parts each; see `Learners` for what is done with all of them."""
 
     runs_executors, ordered_by = False, None  # see Learners: their steps are planned
+    waiting: Sequence[str] = ()
 
     def __init__(
         self,

@@ -145,6 +145,12 @@ class ReplicaExecutor:
                 return name.partition(":")[0]
         return None
 
+    @property
+    def waiting(self) -> list[str]:
+        """The ops that its step waits for now, as messages name them; thread-safe."""
+        step = self._step
+        return [] if step is None else step.waiting
+
     def cancel(self) -> None:
         """Ends the step that runs, whatever it waits for, and those to come, until `resume`; thread-safe."""
         error = AbortedError("the step was given up, as the run ends; nothing is wrong with its ops")
