@@ -48,7 +48,7 @@ from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - def
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
-from tensorbow.errors import TensorBowError
+from tensorbow.errors import OpError, TensorBowError
 from tensorbow.functions import Defun, make_template
 from tensorbow.gradients import UnconnectedGradients, gradients, hessians
 from tensorbow.graph import (
@@ -249,6 +249,7 @@ from tensorbow.variables import (
 )
 
 _install_operators(Variable, PartitionedVariable)
+newaxis = None  # in an index, a new axis of extent 1
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from replicator import PER_REPLICA as PER_REPLICA
@@ -389,6 +390,7 @@ __all__ = [
     "NoGradient",
     "NodeSpec",
     "NotDifferentiable",
+    "OpError",
     "Operation",
     "OptimizerOptions",
     "PaddingFIFOQueue",
@@ -492,6 +494,7 @@ __all__ = [
     "model_variables",
     "moving_average_variables",
     "name_scope",
+    "newaxis",
     "nn",
     "ones_initializer",
     "orthogonal_initializer",

@@ -27,6 +27,14 @@ def message(kind, call, *args):
     return text
 
 
+def test_names_of_tensorflows_errors_and_indices(session, x):
+    with pytest.raises(tb.OpError) as caught:
+        session.run(x[:, tb.newaxis])
+    assert caught.value.message == str(caught.value)
+    assert tb.OpError is tb.errors.OpError
+    assert session.run(x[:, tb.newaxis], {x: [[1, 2, 3]]}).shape == (1, 1, 3)
+
+
 def test_a_placeholder_that_is_not_fed(session, x):
     text = message(InvalidArgumentError, session.run, x * 2.0)
     assert text.startswith(
