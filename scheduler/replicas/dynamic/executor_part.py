@@ -42,8 +42,8 @@ class ExecutorPart(Generic[CompiledRegion]):
         """inputs: of the whole step, in the order of a batch. crossing: what it makes for the planned part.
         gradients: those of `crossing` that the planned part reads in GRADIENTS. known: specs of what `ops`
         make. compile_region: compiles a region for inputs, with memory of some tensors (see `compile_step`).
-        resources: objects that its ops share with those of other replicas, such as queues. rows: gradients of `crossing`
-        that have any number of rows.
+        resources: objects that its ops share with those of other replicas, such as queues. rows: gradients of
+        `crossing` that have any number of rows.
 
         homes: memory of values that regions make or read in place, where the host addresses it: of gradients,
         and in HANDED, of which `handed_nbytes` are needed.
