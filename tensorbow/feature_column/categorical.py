@@ -106,7 +106,9 @@ def _of_vocabulary(
         )
 
     def number(values: Tensor) -> Tensor:
-        return table(num_oov_buckets=buckets, default_value=-1 if default is None else default).lookup(values)
+        options = {"num_oov_buckets": buckets, "default_value": -1 if default is None else default}
+        found: Tensor = table(**options).lookup(values)
+        return found
 
     settings = (vocabulary, size, buckets, default)
     return _keyed(key, size + buckets, dtype, settings, number)

@@ -39,8 +39,10 @@ def _hashes(features: Array) -> Array:
     for text in features.ravel().tolist():
         if text not in known:
             known[text] = fingerprint64(text)
-    flat = np.fromiter((known[text] for text in features.ravel().tolist()), np.uint64, features.size)
-    return flat.reshape(features.shape)
+    texts = features.ravel().tolist()
+    flat: Array = np.fromiter((known[text] for text in texts), np.uint64, len(texts))
+    shaped: Array = flat.reshape(features.shape)
+    return shaped
 
 
 def _joined(first: Array, second: Array) -> Array:
@@ -49,7 +51,8 @@ def _joined(first: Array, second: Array) -> Array:
     found = first ^ _FACTOR ^ (mixed ^ mixed >> _SHIFT) * _FACTOR
     found = found * _FACTOR
     found = (found ^ found >> _SHIFT) * _FACTOR
-    return found ^ found >> _SHIFT
+    last: Array = found ^ found >> _SHIFT
+    return last
 
 
 def _crossed(hashes: Sequence[Array], attrs: Attrs) -> Array:
@@ -58,7 +61,8 @@ def _crossed(hashes: Sequence[Array], attrs: Attrs) -> Array:
     found: Array = np.full((batch, 1), attrs["hash_key"], np.uint64)
     for column in hashes:
         found = _joined(found[:, :, None], column[:, None, :]).reshape(batch, -1)
-    return (found % np.uint64(attrs["num_buckets"] or _LARGEST)).astype(np.int64)
+    buckets: Array = found % np.uint64(attrs["num_buckets"] or _LARGEST)
+    return buckets.astype(np.int64)
 
 
 def _require_features(op: str, spec: TensorSpec) -> None:
@@ -168,7 +172,8 @@ SparseCross = define_op(
 def _cross(op: str, inputs: Sequence[Any], name: str | None, **attrs: Any) -> SparseTensor:
     if not inputs:
         raise refuse(op, "inputs", "at least one tensor [batch, n]", inputs)
-    flat, sparse = [], []
+    flat: list[Tensor] = []
+    sparse: list[bool] = []
     with graph_of(inputs).as_default():
         for each in inputs:
             sparse.append(isinstance(each, (SparseTensor, SparseTensorValue)))
@@ -179,7 +184,8 @@ def _cross(op: str, inputs: Sequence[Any], name: str | None, **attrs: Any) -> Sp
             values = column.values if isinstance(column, SparseTensor) else column
             _require_features(op, values.spec)
             values = values if values.dtype.is_string else cast(values, int64)
-            flat += [column.indices, values, column.dense_shape] if sparse[-1] else [values]
+            whole = isinstance(column, SparseTensor)
+            flat += [column.indices, values, column.dense_shape] if whole else [values]
         return SparseTensor(*SparseCross(*flat, sparse=tuple(sparse), **attrs, name=name))
 
 

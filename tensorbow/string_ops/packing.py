@@ -59,7 +59,8 @@ def _unpack(call: HostCall) -> Array:
     texts: Array = np.empty(len(rows), object)
     begins = range(_LENGTH_NBYTES, _LENGTH_NBYTES + len(blob), width)
     texts[:] = [blob[begin : begin + size] for begin, size in zip(begins, lengths.tolist(), strict=False)]
-    return texts.reshape(packed.shape[:-1])
+    shaped: Array = texts.reshape(packed.shape[:-1])
+    return shaped
 
 
 UnpackStrings = define_op(
