@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
+from tensorbow.graph.known_values import known_value
 from tensorbow.graph.user_lines import UserLine
 from tensorbow.kinds import SHAPE, read_as
-from tensorbow.specs import DimensionShape, DType, TensorShape, TensorSpec, compatible, render_dims
+from tensorbow.specs import Array, DimensionShape, DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
     from tensorbow.graph.control_flow import ControlFlowContext
@@ -72,6 +73,11 @@ class Tensor(TensorOperators):
     def spec(self) -> TensorSpec:
         """Static shape and dtype, and the value if it is known."""
         return self._spec
+
+    @property
+    def known_value(self) -> Array | None:
+        """The value, if it is small and follows from constants and static shapes alone."""
+        return known_value(self)
 
     @property
     def name(self) -> str:
@@ -141,6 +147,12 @@ class Tensor(TensorOperators):
             "use tb.where or session.run first"
         )
 
+    if TYPE_CHECKING:  # installed by the ops layer
+
+        def assign(self, value: Any, name: str | None = None) -> Tensor:
+            """Assigns to a slice of a variable."""
+            ...
+
     __hash__ = object.__hash__  # by identity
 
     def __eq__(self, other: object) -> bool:
@@ -153,13 +165,19 @@ class Tensor(TensorOperators):
     def install_operator(cls, method: str, function: Callable[..., Any]) -> None:
         """Makes `method` (for example `__add__`) of every tensor call a function."""
 
-        def operator(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        cls.install_method(method, function)
+        cls.operators.add(method)
+
+    @classmethod
+    def install_method(cls, method: str, function: Callable[..., Any]) -> None:
+        """Makes `method` of every tensor, but not of variables, call a function."""
+
+        def called(self: Tensor, *args: Any, **kwargs: Any) -> Any:
             return function(self, *args, **kwargs)
 
-        operator.__name__ = method
-        operator.__doc__ = function.__doc__
-        setattr(cls, method, operator)
-        cls.operators.add(method)
+        called.__name__ = method
+        called.__doc__ = function.__doc__
+        setattr(cls, method, called)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import (
-    AxisNumber,
     Flag,
     Name,
     Seed,
@@ -32,9 +31,10 @@ from tensorbow.kinds import (
     or_tensor,
     refuse,
 )
-from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
+from tensorbow.ops.argument_kinds import AxisOrTensor, DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
@@ -44,7 +44,7 @@ from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.random import dropout_mask
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, through_float32
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible, float32
 
@@ -170,27 +170,30 @@ BiasAddGrad = define_op(
 
 
 @checked
-def softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
-    """exp(logits) / sum(exp(logits)) along an axis, by default the last one; float32 or float64.
+def softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
+    """exp(logits) / sum(exp(logits)) along an axis, by default the last one; floating, halves as float32.
 
     Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    return _along("softmax", Softmax, as_tensor(logits), axis, name)
+    return through_float32(lambda x, name: _along("softmax", Softmax, x, axis, name), logits, name)
 
 
 @checked
-def log_softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
+def log_softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
     """logits - log(sum(exp(logits))) along an axis, by default the last one, without overflow.
 
-    Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
+    Halves are computed as float32. Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    return _along("log_softmax", LogSoftmax, as_tensor(logits), axis, name)
+    return through_float32(lambda x, name: _along("log_softmax", LogSoftmax, x, axis, name), logits, name)
 
 
 def _along(
-    op: str, of_last: Callable[..., Any], logits: Tensor, axis: int | None, name: str | None
+    op: str, of_last: Callable[..., Any], logits: Tensor, axis: int | Tensor | None, name: str | None
 ) -> Tensor:
     """Result of an op of the last axis, computed along another one."""
+    if isinstance(axis, Tensor):
+        moved = MovedAxes(logits, axis)
+        return moved.back(of_last(moved.last), name)
     order = order_with_last(op, logits, axis)
     if order is None:
         result: Tensor = of_last(logits, name=name)
@@ -286,8 +289,8 @@ LogSoftmax = define_op(
 
 @checked
 def l2_loss(t: Any, name: Name = None) -> Tensor:
-    """sum(t ** 2) / 2 over all elements, a scalar; float32 or float64."""
-    return L2Loss.tensor(t, name=name)
+    """sum(t ** 2) / 2 over all elements, a scalar; floating, halves as float32."""
+    return through_float32(lambda x, name: L2Loss.tensor(x, name=name), t, name)
 
 
 def _l2_loss_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -21,8 +21,10 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.graph.definition import GradientRule, _NotDifferentiable
-from tensorbow.kinds import AsDType, AxisNumber, AxisNumbers, Flag, Name, checked
+from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxesOrTensor, AxisOrTensor
 from tensorbow.ops.arrays import expand_dims, reshape, squeeze
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.cumulative import others
@@ -33,6 +35,7 @@ from tensorbow.ops.elementwise import (
     divide,
     equal,
     exp,
+    floordiv,
     is_finite,
     log,
     maximum,
@@ -42,6 +45,7 @@ from tensorbow.ops.elementwise import (
     sqrt,
     square,
     subtract,
+    truncatediv,
 )
 from tensorbow.ops.elementwise_table import conjugate
 from tensorbow.ops.selection import cast, select
@@ -55,8 +59,10 @@ from tensorbow.specs import (
     TensorSpec,
     as_dtype,
     bool_,
+    float64,
     int32,
     int64,
+    uint64,
 )
 
 __all__ = [
@@ -215,7 +221,7 @@ All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
 
 @checked
 def reduce_sum(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The sum over `axis`: an int, several, or None for all axes. `keepdims` leaves extents of 1."""
     return _reduce(Sum, input_tensor, axis, keepdims, name)
@@ -223,15 +229,25 @@ def reduce_sum(
 
 @checked
 def reduce_mean(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The mean of floating numbers over `axis`, see `reduce_sum`; NaN if there are none."""
-    return _reduce(Mean, input_tensor, axis, keepdims, name)
+    """The mean over `axis`, see `reduce_sum`; NaN if there are no elements.
+
+    The mean of integers is rounded towards zero, from a sum of 64 bits; 0 if there are no elements.
+    """
+    x = as_tensor(input_tensor)
+    if not x.dtype.is_integer:
+        return _reduce(Mean, x, axis, keepdims, name)
+    with x.graph.as_default(), name_scope(name or "Mean"):
+        wide = cast(x, uint64 if x.dtype == uint64 else int64)
+        total = reduce_sum(wide, axis, keepdims)
+        count = floordiv(size(x, out_type=int64), maximum(size(total, out_type=int64), 1))
+        return cast(truncatediv(total, cast(maximum(count, 1), wide.dtype)), x.dtype)
 
 
 @checked
 def reduce_max(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) if it is empty."""
     return _reduce(Max, input_tensor, axis, keepdims, name)
@@ -239,7 +255,7 @@ def reduce_max(
 
 @checked
 def reduce_min(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) if it is empty."""
     return _reduce(Min, input_tensor, axis, keepdims, name)
@@ -247,7 +263,7 @@ def reduce_min(
 
 @checked
 def reduce_prod(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The product over `axis`, see `reduce_sum`; 1 if there are no elements."""
     return _reduce(Prod, input_tensor, axis, keepdims, name)
@@ -255,13 +271,16 @@ def reduce_prod(
 
 @checked
 def reduce_euclidean_norm(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The root of the sum of squares over `axis`, see `reduce_sum`; of complex numbers of absolute values.
 
-    The gradient at 0 is NaN.
+    That of integers is computed in float64 and truncated. The gradient at 0 is NaN.
     """
     x = as_tensor(input_tensor)
+    if x.dtype.is_integer:
+        with x.graph.as_default():
+            return cast(reduce_euclidean_norm(cast(x, float64), axis, keepdims), x.dtype, name)
     with x.graph.as_default(), name_scope(name or "EuclideanNorm"):
         x = absolute(x) if x.dtype.is_complex else x
         return sqrt(reduce_sum(square(x), axis, keepdims))
@@ -269,7 +288,7 @@ def reduce_euclidean_norm(
 
 @checked
 def reduce_logsumexp(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """log(sum(exp(input))) over `axis` (floating), see `reduce_sum`; without overflow."""
     x = as_tensor(input_tensor)
@@ -277,13 +296,13 @@ def reduce_logsumexp(
         top = reduce_max(x, axis, keepdims=True)
         top = stop_gradient(select(is_finite(top), top, 0.0))
         result = add(log(reduce_sum(exp(subtract(x, top)), axis, keepdims=True)), top)
-        return result if keepdims or axis == () else squeeze(result, axis)
+        return result if keepdims or (not is_tensor(axis) and axis == ()) else squeeze(result, axis)
 
 
 @checked
 def count_nonzero(
     input_tensor: Any,
-    axis: AxisNumbers = None,
+    axis: AxesOrTensor = None,
     keepdims: Flag = False,
     dtype: AsDType = int64,
     name: Name = None,
@@ -297,7 +316,7 @@ def count_nonzero(
 
 @checked
 def reduce_any(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """True if any element (bool) over `axis` is true, see `reduce_sum`."""
     return _reduce(Any_, input_tensor, axis, keepdims, name)
@@ -305,13 +324,21 @@ def reduce_any(
 
 @checked
 def reduce_all(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """True if all elements (bool) over `axis` are true, see `reduce_sum`."""
     return _reduce(All, input_tensor, axis, keepdims, name)
 
 
 def _reduce(definition: OpDef, x: Any, axis: Any, keepdims: bool, name: str | None) -> Tensor:
+    if is_tensor(axis):
+        moved = MovedAxes(x, axis)
+        with moved.graph.as_default(), name_scope(name or definition.name):
+            if moved.numbers is None:
+                joined = definition.tensor(reshape(moved.last, moved.extents("product")), axis=(-1,))
+                return moved.back(reshape(joined, moved.extents("ones"))) if keepdims else joined
+            result = definition.tensor(moved.last, axis=moved.numbers, keepdims=keepdims)
+            return moved.back(result) if keepdims else result
     return definition.tensor(x, axis=axis, keepdims=keepdims, name=name)
 
 
@@ -355,18 +382,20 @@ ArgMax = define_op(
 
 @checked
 def argmax(
-    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+    input: Any, axis: AxisOrTensor | None = None, name: Name = None, *, output_type: AsDType = int64
 ) -> Tensor:
     """The position of the greatest element along `axis` (default 0), the first of equals; int64 or int32.
 
     Raises InvalidArgumentError if the axis is empty.
     """
+    if is_tensor(axis):
+        return ArgMax.tensor(MovedAxes(input, axis).last, axis=-1, output_type=output_type, name=name)
     return ArgMax.tensor(input, axis=axis or 0, output_type=output_type, name=name)
 
 
 @checked
 def argmin(
-    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+    input: Any, axis: AxisOrTensor | None = None, name: Name = None, *, output_type: AsDType = int64
 ) -> Tensor:
     """The position of the smallest element along `axis` (default 0), see `argmax`."""
     x = as_tensor(input)
