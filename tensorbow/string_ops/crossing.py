@@ -184,8 +184,10 @@ def _cross(op: str, inputs: Sequence[Any], name: str | None, **attrs: Any) -> Sp
             values = column.values if isinstance(column, SparseTensor) else column
             _require_features(op, values.spec)
             values = values if values.dtype.is_string else cast(values, int64)
-            whole = isinstance(column, SparseTensor)
-            flat += [column.indices, values, column.dense_shape] if whole else [values]
+            if isinstance(column, SparseTensor):
+                flat += [column.indices, values, column.dense_shape]
+            else:
+                flat.append(values)
         return SparseTensor(*SparseCross(*flat, sparse=tuple(sparse), **attrs, name=name))
 
 
