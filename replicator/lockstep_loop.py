@@ -54,7 +54,8 @@ class LockstepLoop(TrainingLoop):
             why = f"inputs are drawn when each round begins ({why})"
         if self.step.updates_no_weights:
             why = "the step updates no trainable variable"
-        if (op := engine.learners.ordered_by) is not None:
+        part = engine.learners.executor_part
+        if part is not None and (op := part.ordered_by) is not None:
             why = f"rounds that are done again would repeat the effects of {op.type} {op.name}"
         if given is None:
             small = _of_worker_0(engine, _state_nbytes(engine) <= STATE_NBYTES)

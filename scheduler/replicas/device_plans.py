@@ -9,7 +9,7 @@ from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.dynamic.replica_executor import VARIABLES
+from scheduler.replicas.dynamic.replica_regions import VARIABLES
 from scheduler.replicas.memory import Blocks, count_that_fits, planned_nbytes, remedy_for, require_room
 from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica

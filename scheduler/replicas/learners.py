@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
@@ -18,6 +19,7 @@ from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
+from scheduler.replicas.dynamic.executor_part import ExecutorPart
 from scheduler.replicas.endless_loops import loops_end
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
@@ -37,7 +39,6 @@ from tensorbow.errors import (
     TensorBowError,
     UnimplementedError,
 )
-from tensorbow.graph import Operation
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region, WorkerExchange
 from tensorbow.specs import TensorSpec
@@ -369,8 +370,8 @@ class Learners:
             if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
-        alone = self.devices[0].kind == "gpu" and len(self.devices) == 1 and self.lockstep is None
-        if self.runs_executors and self.devices[0].kind != "cpu" and not alone:
+        kind = self.devices[0].kind
+        if self.runs_executors and kind != "cpu" and (kind != "gpu" or self.lockstep is not None):
             return None
         try:
             return round_launcher(self.replicas, self.central, options, transport, self.worker_exchange)
@@ -434,15 +435,15 @@ class Learners:
         return not writes or not checks or max(checks) < min(writes)
 
     @property
-    def runs_executors(self) -> bool:
-        """True if replicas run part of the selected step by the dynamic executor."""
-        return isinstance(self.replicas[0].step, DividedExecutable)
+    def executor_part(self) -> ExecutorPart[Any] | None:
+        """The part of the selected step that replicas run by the dynamic executor, if there is one."""
+        step = self.replicas[0].step
+        return step.part if isinstance(step, DividedExecutable) else None
 
     @property
-    def ordered_by(self) -> Operation | None:
-        """An op of the selected step whose effects show the order of replicas and rounds, if there is one."""
-        step = self.replicas[0].step
-        return step.part.ordered_by if isinstance(step, DividedExecutable) else None
+    def runs_executors(self) -> bool:
+        """True if replicas run part of the selected step by the dynamic executor."""
+        return self.executor_part is not None
 
     @property
     def launches_rounds(self) -> bool:
@@ -459,8 +460,8 @@ class Learners:
         CPU devices, those that cannot be captured on GPUs.
         """
         replica = self.replicas[0]
-        if isinstance(replica.step, DividedExecutable):
-            return [replica.step.part.reason]
+        if self.executor_part is not None:
+            return [self.executor_part.reason]
         backend = backend_for(replica.device)
         planned = [launch for segment in replica.step.segments for launch in backend.launches(segment)]
         return [launch.reason for launch in planned if launch.reason]

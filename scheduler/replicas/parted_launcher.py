@@ -10,6 +10,7 @@ from typing import Any
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import UPDATE
+from scheduler.replicas.dynamic.divided_parts import DividedParts
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.parted_replica import PartedReplica, known_state
@@ -20,12 +21,15 @@ from tensorbow.devices import Event
 from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
+MOST_ROUNDS = 64  # of a launch
+LEAST_ROUNDS = 4  # parts then work on different rounds at the same time
+
 
 class PartedLauncher(Launcher):
     """Enqueues the segments of all parts, each part by its own task launcher."""
 
-    most_rounds = 64
-    least_rounds = 4  # parts then work on different rounds at the same time
+    most_rounds = MOST_ROUNDS
+    least_rounds = LEAST_ROUNDS
     settled = True
     stopped = True
 
@@ -37,6 +41,8 @@ class PartedLauncher(Launcher):
 
     def select(self, executable: PartedExecutable) -> None:
         """Launches another step of the replicas from now on; while nothing is in flight."""
+        divided = isinstance(executable, DividedParts)
+        self.most_rounds, self.least_rounds = (1, 1) if divided else (MOST_ROUNDS, LEAST_ROUNDS)
         self._orders = {
             variant: [
                 (part, [segment for _, segment in run])
@@ -75,6 +81,7 @@ class PartedLauncher(Launcher):
     ) -> dict[int, list[Event]]:
         """Enqueues a variant. Returns the events of its synchronisation for each part that ends with one."""
         own = [replica.inputs_by_part(given) for replica, given in zip(self._replicas, inputs, strict=True)]
+        self._run_executors(number, inputs, state)
         begun = set[int]()
         moved: dict[int, list[Event]] = {}
         for part, segments in self._orders[variant]:
@@ -87,6 +94,24 @@ class PartedLauncher(Launcher):
             if rest:
                 moved[part] = tasks.go_on(number, rest)[0]
         return {part: events for part, events in moved.items() if events}
+
+    def _run_executors(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
+        """Enqueues the dynamic parts of a divided step on the streams of the first parts.
+
+        They come behind all that other parts have to do, and no part begins before all of them have ended.
+        """
+        first, *others = self._parts
+        if first.replicas[0].executor is None:
+            return
+        for part in others:
+            for replica, event in zip(first.replicas, part.tasks.last, strict=True):
+                if event is not None:
+                    replica.group.compute.wait(event)
+        events = first.tasks.run_executors(number, inputs, state)
+        for part in others:
+            for replica in part.replicas:
+                for event in events:
+                    replica.group.compute.wait(event)
 
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """See TaskLauncher.evaluate."""

@@ -8,12 +8,14 @@ by `mail`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation, require_whole_replicas
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
+from scheduler.replicas.dynamic.divided_parts import DividedParts
+from scheduler.replicas.dynamic.executor_part import ExecutorPart
 from scheduler.replicas.learners import Learners, require_count
 from scheduler.replicas.parted_launcher import PartedLauncher
 from scheduler.replicas.parted_replica import PartedReplica
@@ -28,8 +30,6 @@ from tensorbow.specs import Array, TensorSpec
 
 class PartedLearners:
     """k replicas with several parts each; see `Learners` for what is done with all of them."""
-
-    runs_executors, ordered_by = False, None  # see Learners: their steps are planned
 
     def __init__(
         self,
@@ -146,8 +146,20 @@ class PartedLearners:
         """False: a part may have updated before another finds a gradient that is not finite."""
         return False
 
+    @property
+    def executor_part(self) -> ExecutorPart[Any] | None:
+        """See Learners.executor_part."""
+        return self.executable.part if isinstance(self.executable, DividedParts) else None
+
+    @property
+    def runs_executors(self) -> bool:
+        """See Learners.runs_executors."""
+        return self.executor_part is not None
+
     def called_apart(self) -> list[str]:
         """See Learners.called_apart."""
+        if self.executor_part is not None:
+            return [self.executor_part.reason]
         return [reason for part in self.parts for reason in part.called_apart()]
 
     def restarts_before(self, round: int, jumps: bool) -> bool:
@@ -167,6 +179,9 @@ class PartedLearners:
         """See Learners.prepare."""
         for part in self.parts:
             part.prepare()
+            for replica in part.replicas:
+                own = self.executable.reads_first & set(part.layout.refs())
+                replica.container.require_initialized(own)
         self.launcher.reset()
 
     def drain(self) -> BaseException | None:

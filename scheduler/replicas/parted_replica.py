@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.averaging.synchronisers import UPDATE
+from scheduler.replicas.dynamic.divided_parts import DividedParts
+from scheduler.replicas.dynamic.parted_regions import PartedRegions
+from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
 from scheduler.replicas.mail import Mail, mail_between
 from scheduler.replicas.replica import Replica
 from tensorbow.compiler import GRADIENT, PartedExecutable
@@ -34,12 +37,16 @@ class PartedContainer:
 
 @dataclass
 class _Step:
-    """A step of all parts. mail, inputs: by part; inputs: which of the whole step's inputs it reads."""
+    """A step of all parts. mail, inputs: by part; inputs: which of the whole step's inputs it reads.
+
+    executor: of the part that is not planned, if there is one.
+    """
 
     executable: PartedExecutable
     mail: list[Mail]
     inputs: list[list[int]]
     input_count: int
+    executor: ReplicaExecutor | None
 
 
 class PartedReplica:
@@ -56,10 +63,19 @@ class PartedReplica:
         """Adds a step, which the parts have bound and selected. inputs: names of all its inputs, in order."""
         devices = [part.device for part in self.parts]
         mail = mail_between(executable.parts, self._names, devices)
+        read = [part.own_step.inputs for part in self.parts]
         for part, own in zip(self.parts, mail, strict=True):
             part.connect(own)
+        executor = None
+        if isinstance(executable, DividedParts):
+            bases, first = [part.container.bases for part in self.parts], self.parts[0].group
+            owner = f"{first.name} dynamic part {len(self._steps)}"
+            regions = PartedRegions(executable.part, first, self._names, devices, bases, owner)
+            executor = ReplicaExecutor(executable.part, regions, first, owner, [*read])
+            for number, part in enumerate(self.parts):
+                part.follow(executor, number, self.parts[1:])
         indices = [[inputs.index(name) for name in part.input_names] for part in self.parts]
-        self._steps.append(_Step(executable, mail, indices, len(inputs)))
+        self._steps.append(_Step(executable, mail, indices, len(inputs), executor))
 
     def select(self, number: int) -> None:
         """Makes a step the one that is launched; the parts have selected it."""
@@ -74,6 +90,10 @@ class PartedReplica:
     def own_step(self) -> PartedExecutable:
         """The selected step."""
         return self._now.executable
+
+    def step_of(self, number: int) -> PartedExecutable:
+        """A step of all parts."""
+        return self._steps[number].executable
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
         """A step's executables, by part."""
@@ -110,12 +130,16 @@ class PartedReplica:
     def bad_inputs(self, inputs: BatchInputs) -> list[str]:
         """See Replica.bad_inputs."""
         pairs = zip(self.parts, self.inputs_by_part(inputs), strict=True)
-        return [name for part, own in pairs for name in part.bad_inputs(own)]
+        return [*dict.fromkeys(name for part, own in pairs for name in part.bad_inputs(own))]
 
     def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
         """See Replica.name_bad_op."""
+        executor = self._now.executor
+        if executor is not None and (name := executor.first_nonfinite):
+            return name
         for part, own in zip(self.parts, self.inputs_by_part(inputs), strict=True):
-            part.write(own, known_state(part, state))
+            if executor is None:
+                part.write(own, known_state(part, state))
         for number, segment in self.own_step.order(UPDATE):
             if self.own_step.parts[number].segments[segment].name == GRADIENT:
                 found = self.parts[number].find_nonfinite(segment)

@@ -9,6 +9,8 @@ from typing import TypeAlias
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
+from scheduler.replicas.dynamic.divided_parts import PartVariables, compile_divided_parts
+from scheduler.replicas.dynamic.divided_step import Divided
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import DeviceSet, PartedExecutable, PartSpec, Placer, VariableLayout, compile_parts
 from tensorbow.devices import Device
@@ -30,9 +32,10 @@ class PartedStep:
         self.program = program
         self.devices = devices
         self.names = [str(device.name) for device in devices]  # of the parts
-        self._placer = Placer(DeviceSet(devices[0], devices[1:]), fixed={})
-        placed = self._placer.place(program.variables)
-        variables = [[op for op, there in placed.items() if there is device] for device in devices]
+        self._set = DeviceSet(devices[0], devices[1:])
+        self._placer = Placer(self._set, fixed={})
+        self._placed = self._placer.place(program.variables)
+        variables = [[op for op, there in self._placed.items() if there is device] for device in devices]
         self.layouts = [replica_layout(own, options) for own in variables]
         self.parts = [StepPart(self, part, own) for part, own in enumerate(variables)]
         self._executable: PartedExecutable | None = None
@@ -59,13 +62,32 @@ class PartedStep:
         for name, device, layout in zip(self.names, self.devices, self.layouts, strict=True):
             rewriting = partial(synchroniser.rewrite, layout=layout, replicas=replicas)
             parts.append(PartSpec(name, layout, backend_for(device), rewriting))
-        executable = compile_parts(
-            [*program.fetches, program.update, *program.others],
-            program.feeds(shapes),
-            lambda op: str(self._placer.place([op])[op].name),
-            parts,
-            guard=program.loss,
-            replicas=replicas,
+        feeds, operations = program.feeds(shapes), [program.update, *program.others]
+
+        def compiled(found: Divided | None) -> PartedExecutable:
+            return compile_parts(
+                [*program.fetches, *(operations if found is None else found.targets)],
+                feeds if found is None else found.inputs,
+                lambda op: str(self._placer.place([op])[op].name),
+                parts,
+                guard=program.loss,
+                replicas=replicas,
+                within=None if found is None else found.division.planned,
+                copied=() if found is None else found.division.crossing,
+            )
+
+        executable = program.planned_or(
+            partial(compiled, None),
+            lambda error: compile_divided_parts(
+                program.fetches,
+                operations,
+                feeds,
+                self._set,
+                PartVariables(self._placed, dict(zip(self.names, self.layouts, strict=True)), {}),
+                compiled,
+                program.shared,
+                error,
+            ),
         )
         if program.loss is not None:
             part, index = executable.fetches[0]

@@ -12,16 +12,18 @@ import numpy as np
 from scheduler.replicas.device_dataset import BatchMaker, DeviceDataset
 from scheduler.replicas.dynamic.divided_step import DividedBinding, DividedExecutable
 from scheduler.replicas.dynamic.late_batches import LateBatches
-from scheduler.replicas.dynamic.replica_executor import VARIABLES, ReplicaExecutor
+from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
+from scheduler.replicas.dynamic.replica_regions import VARIABLES, ReplicaRegions
 from scheduler.replicas.mail import Mail
 from scheduler.replicas.memory import planned_nbytes
+from scheduler.replicas.replica_step import ReplicaStep
 from tensorbow.array_likes import as_array
 from tensorbow.compiler import AVERAGING_STATE, GRADIENT, Binding, Scratch, VariableLayout
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InternalError, InvalidArgumentError, TensorBowError
 from tensorbow.kernels import backend_for
-from tensorbow.program import Executable, Ref, Region
+from tensorbow.program import Executable, Region
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
 from tensorbow.timeline import CURRENT, WORK
@@ -92,12 +94,13 @@ class Replica:
         kind = DividedBinding if isinstance(own, DividedExecutable) else Binding
         return kind(own, self.group, bases, ring=ring, owner=self._owner, scratch=scratch)
 
-    def _step_of(self, executable: Executable, binding: Binding, ring: int) -> _ReplicaStep:
+    def _step_of(self, executable: Executable, binding: Binding, ring: int) -> ReplicaStep:
         """A bound step, and the executor of a divided one."""
         executor = None
         if isinstance(executable, DividedExecutable):
-            executor = ReplicaExecutor(executable.part, self.group, binding.bases, self._owner)
-        return _ReplicaStep(executable, binding, self.index, ring, executor)
+            regions = ReplicaRegions(executable.part, self.group, binding.bases, self._owner)
+            executor = ReplicaExecutor(executable.part, regions, self.group, self._owner)
+        return ReplicaStep(executable, binding, self.index, ring, executor)
 
     def add(self, executable: Executable, shared: Mapping[Region, int], ring: int) -> bool:
         """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
@@ -127,6 +130,10 @@ class Replica:
             self.group.allocator.trim()
         self._bound.append(self._step_of(executable, binding, ring))
         return moves
+
+    def step_of(self, number: int) -> Executable:
+        """A bound step, with all segments."""
+        return self._bound[number].executable
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
         """A bound step's executable: one, for a replica without parts."""
@@ -246,8 +253,8 @@ class Replica:
         Used by TaskLauncher only; RoundLauncher passes picks to the round program.
         """
         binding = self.binding
-        if self._now.executor is not None:
-            take = partial(self._now.executor.take, result_number)
+        if self._now.take is not None:
+            take = partial(self._now.take, result_number)
             own = partial(self._inputs_of_plan, inputs)
             return lambda: binding.write({**own(), **take()}, state)
         if not isinstance(inputs, BatchRecipe):
@@ -296,14 +303,14 @@ class Replica:
         if executor is None:
             raise InternalError(f"replica {self.index} has a planned step, which no executor runs")
         number, batch = round if result_number is None else result_number, self.batches(inputs)
-        values = {**self.binding.scalars, **state}
+        values = {**executor.part.scalars, **self.binding.scalars, **state}
 
         def run() -> None:
             executor.run(number, batch[0], values)
 
-        nbytes, bases, part = self.layout.region_nbytes, self.binding.bases, executor.part
-        touched = [Access(bases[region], nbytes[region]) for region in VARIABLES if nbytes[region]]
+        bases, part, touched = self.binding.bases, executor.part, self.variables()
         made = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in part.gradients.values()]
+        touched += self._now.beside
         if after is not None:
             self.group.compute.wait(after)
         return self.group.compute.submit(
@@ -452,6 +459,21 @@ class Replica:
             pair for pair in self._now.executable.inputs.items() if pair[0] not in mail.received
         )
 
+    def follow(self, executor: ReplicaExecutor, part: int, others: Sequence[Replica] = ()) -> None:
+        """Has the planned part of the selected step take what an executor makes, while nothing runs.
+
+        The replica that is the first part runs and closes it. others: the further parts of this one.
+        """
+        self._now.follow(executor, part)
+        if part == 0:
+            self._now.executor = executor
+            self._now.beside = [each for other in others for each in other.variables(str(other.device.name))]
+
+    def variables(self, device: str = "") -> list[Access]:
+        """The memory of the variables. device: its name, for launches on others."""
+        nbytes, bases = self.layout.region_nbytes, self.container.bases
+        return [Access(bases[region], nbytes[region], device) for region in VARIABLES if nbytes[region]]
+
     @property
     def input_names(self) -> list[str]:
         """Names of the selected step's inputs, in the order in which `launch` takes them."""
@@ -507,63 +529,3 @@ class Replica:
         for bound in self._bound:
             bound.close()
         self.container.close()
-
-
-class _ReplicaStep:
-    """A step bound to a replica, with what its launches touch."""
-
-    def __init__(
-        self,
-        executable: Executable,
-        binding: Binding,
-        index: int,
-        ring: int,
-        executor: ReplicaExecutor | None,
-    ):
-        """executor: of the part that is not planned, if there is one."""
-        self.executable, self.binding, self.ring = executable, binding, ring
-        self.executor = executor
-        self.inputs = tuple(executable.inputs.items())
-        if executor is not None:  # it gets the batch
-            batch = executor.part.inputs.items()
-            self.inputs = tuple((t.name, Ref(Region.INPUT, 0, s.extents, s.dtype)) for t, s in batch)
-        self.mail: Mail | None = None  # of a replica with several parts
-        self.batch_maker: BatchMaker | None = None  # once a batch is made on the device
-        self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
-        self._find_accesses()
-
-    def _find_accesses(self) -> None:
-        plan, bases, executable = self.binding.plan, self.binding.bases, self.executable
-        self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
-        fed_refs = (*executable.inputs.values(), *executable.state.values())
-        self._fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
-        self._with_inputs: dict[int, tuple[Sequence[Access], Sequence[Access]]] = {}
-
-    def accesses_with_inputs(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """Reads and writes of a task's first segment; the writes include its inputs and step scalars."""
-        found = self._with_inputs.get(segment)
-        if found is None:
-            reads, writes = self.accesses[segment]
-            found = self._with_inputs[segment] = reads, [*writes, *self._fed]
-        return found
-
-    def move_to(self, scratch: Scratch) -> None:
-        """See Binding.move_to."""
-        self.binding.move_to(scratch)
-        if self.executor is not None:
-            self.executor.move_to(self.binding.bases)
-        self.forget_batch_maker()
-        self._find_accesses()
-
-    def forget_batch_maker(self) -> None:
-        """Unbinds the step that makes batches on the device, while it does not run."""
-        if self.batch_maker is not None:
-            self.batch_maker.close()
-            self.batch_maker = None
-
-    def close(self) -> None:
-        """Gives the memory back."""
-        self.forget_batch_maker()
-        if self.executor is not None:
-            self.executor.close()
-        self.binding.close()

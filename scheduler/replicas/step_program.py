@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.dynamic.divided_step import compile_divided
@@ -59,6 +59,7 @@ Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _re
 Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
 Recompute: TypeAlias = Annotated[str, one_of(*HOW)]
 Swap: TypeAlias = Annotated[str, one_of(*WAYS_TO_SWAP)]
+Compiled = TypeVar("Compiled")
 AUTO, DYNAMIC = "auto", "dynamic"
 Mode: TypeAlias = Annotated[str, one_of(AUTO, DYNAMIC)]
 Shared: TypeAlias = Annotated[
@@ -173,44 +174,51 @@ class StepProgram:
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
         feeds = self.feeds(shapes)
-        unplanned: NeedsDynamicModeError | None = None
-        if self.mode == DYNAMIC:
-            unplanned = NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram")
-        else:
-            try:
-                executable = compile_step(
-                    [*self.fetches, self.update, *self.others],
-                    feeds,
-                    layout,
-                    backend,
-                    rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
-                    guard=self.loss,
-                    replicas=replicas,
-                    recompute=self.recompute,
-                    swap=self.swap,
-                )
-            except NeedsDynamicModeError as error:
-                unplanned = error.with_traceback(None)
-        if unplanned is not None:
-            executable = compile_divided(
+        operations = [self.update, *self.others]
+        executable = self.planned_or(
+            lambda: compile_step(
+                [*self.fetches, *operations],
+                feeds,
+                layout,
+                backend,
+                rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
+                guard=self.loss,
+                replicas=replicas,
+                recompute=self.recompute,
+                swap=self.swap,
+            ),
+            lambda error: compile_divided(
                 self.fetches,
-                [self.update, *self.others],
+                operations,
                 feeds,
                 layout,
                 backend,
                 synchroniser,
                 loss=self.loss,
                 replicas=replicas,
-                resources=self._resources,
-                error=unplanned,
-            )
+                resources=self.shared,
+                error=error,
+            ),
+        )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)
             raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
         return executable
 
+    def planned_or(
+        self, planned: Callable[[], Compiled], divided: Callable[[NeedsDynamicModeError], Compiled]
+    ) -> Compiled:
+        """What one of two functions compiles: the plan of the step, or, with the reason, the divided step."""
+        if self.mode == DYNAMIC:
+            return divided(NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram"))
+        try:
+            return planned()
+        except NeedsDynamicModeError as error:
+            unplanned = error.with_traceback(None)
+        return divided(unplanned)
+
     @cached_property
-    def _resources(self) -> Resources:
+    def shared(self) -> Resources:
         """Objects of its ops of the host, for all replicas of this process."""
         return Resources() if self.resources is None else self.resources
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_parts import DividedParts
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.round_launcher import why_not_fused
+from tensorbow.compiler import PartedExecutable
 from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, SegmentKind
@@ -56,22 +58,25 @@ class LearningExplanation:
         return "\n".join(lines)
 
 
-def explained(learners: AnyLearners, executables: Sequence[Executable], results: int) -> str:
+def explained(learners: AnyLearners, number: int, results: int) -> str:
     """Summary of a step of all replicas, then the plans of a replica and of a device as `Session.explain`.
 
-    executables: the step, by part of a replica. results: so many of each replica are kept.
+    number: of the step. results: so many of each replica are kept.
     """
+    replica = learners.replicas[0]
+    whole, executables = replica.step_of(number), replica.executables_of(number)
     parts = learners.parts if isinstance(learners, PartedLearners) else [learners]
     options, device = learners.options, learners.devices[0]
     lines = replicas_on(learners.devices, learners.per_device, options)
     if not isinstance(learners, PartedLearners):
         lines += mode_of(executables[0], device, options, learners.count)
+    lines += execution_of(whole)
     plans: list[str] = []
+    if (dynamic := dynamic_part_of(whole, device)) is not None:
+        plans += ["", DYNAMIC_PART, str(dynamic)]
     for part, step in zip(parts, executables, strict=True):
         device = part.devices[0]
-        lines += [*execution_of(step), *memory_of(step, part, results), *calls_of(step, device)]
-        if (dynamic := dynamic_part_of(step, device)) is not None:
-            plans += ["", DYNAMIC_PART, str(dynamic)]
+        lines += [*memory_of(step, part, results), *calls_of(step, device)]
         plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
         if step.shares_memory:
             shared = step.for_device(0, part.per_device[0])
@@ -103,9 +108,9 @@ def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: S
     return lines
 
 
-def execution_of(step: Executable) -> list[str]:
+def execution_of(step: Executable | PartedExecutable) -> list[str]:
     """Lines on what runs a step: a plan, or the dynamic executor and then a plan, and why."""
-    if not isinstance(step, DividedExecutable):
+    if not isinstance(step, (DividedExecutable, DividedParts)):
         return ["mode: planned"]
     part = step.part
     lines = [
@@ -121,9 +126,9 @@ def execution_of(step: Executable) -> list[str]:
     return lines
 
 
-def dynamic_part_of(step: Executable, device: Device) -> DynamicExplanation | None:
+def dynamic_part_of(step: Executable | PartedExecutable, device: Device) -> DynamicExplanation | None:
     """Explanation of the part of a step that the dynamic executor runs; None if it runs none."""
-    if not isinstance(step, DividedExecutable):
+    if not isinstance(step, (DividedExecutable, DividedParts)):
         return None
     return DynamicExplanation(step.part.plan, str(device.name))
 

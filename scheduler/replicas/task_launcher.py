@@ -76,6 +76,7 @@ class TaskLauncher(Launcher):
         (round,) = rounds
         tasks = LaunchedRounds(number, rounds, self._members)
         variant = self._variants.of(round)
+        self.run_executors(round, inputs, state)
         self.begin(round, inputs, state, self._segments.before[variant])
         events = self.last
         behind = self._segments.behind[variant]
@@ -94,7 +95,6 @@ class TaskLauncher(Launcher):
         segments: Sequence[int],
     ) -> None:
         """Enqueues the first segments of a task of each replica. number: the round, and its result."""
-        self._run_executors(number, inputs, state)
         work = self._work(segments)
         for index, device_index in enumerate(self._device_indices):
             own = inputs[index]
@@ -102,17 +102,17 @@ class TaskLauncher(Launcher):
                 raise InternalError(f"step {number}: expected one batch for each replica, got several")
             self._begin(index, number, own, scalars_of_replica(state, index), work[device_index])
 
-    def _run_executors(
+    def run_executors(
         self, number: int, inputs: Sequence[BatchInputs | BatchRun], state: Mapping[str, Any]
-    ) -> None:
+    ) -> list[Event]:
         """Enqueues the dynamic parts of a divided step; nothing else of it begins before all have ended.
 
         So a step whose dynamic part fails in one replica has changed no replica. Parts whose effects depend
-        on their order run one after the other.
+        on their order run one after the other. Returns the event of each replica; none of a planned step.
         """
         executor = self._replicas[0].executor
         if executor is None:
-            return
+            return []
         events: list[Event] = []
         for index, replica in enumerate(self._replicas):
             own = inputs[index]
@@ -127,6 +127,7 @@ class TaskLauncher(Launcher):
             for other, event in enumerate(events):
                 if other != index:
                     replica.group.compute.wait(event)
+        return events
 
     def _end_others(self, event: Event) -> None:
         """Ends the dynamic parts of all replicas if that of one has failed: they may wait for it."""
@@ -238,6 +239,7 @@ class TaskLauncher(Launcher):
 
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """Enqueues a step of all replicas without averaging. number: result number of each replica's task."""
+        self.run_executors(number, inputs, state)
         self.begin(number, inputs, state, self._segments.before[UPDATE])
         self.go_on(number, self._segments.behind[UPDATE])
 

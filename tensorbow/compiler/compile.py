@@ -87,7 +87,7 @@ def compile_step(
             )
         program = drop_unused(merge(drop_unused(program)))
         _place_fed(program, placed or {})
-        _copy_fed(program, copied)
+        copy_fed(program, copied)
         if how != NEVER:
             program = drop_unused(repeat(program, how))
         program = protect(program, backend.kernel_kind)
@@ -130,18 +130,23 @@ def _place_fed(program: Program, placed: Mapping[Tensor, Ref]) -> None:
             value.ref = ref
 
 
-def _copy_fed(program: Program, tensors: Collection[Tensor]) -> None:
-    """Has the nodes read copies of fed tensors, which the first nodes make."""
-    copies = []
+def copy_fed(program: Program, tensors: Collection[Tensor]) -> None:
+    """Has the nodes read copies of fed tensors, which the first nodes make: one on each device that reads."""
+    copies: list[Node] = []
     for tensor in tensors:
         value = program.feeds.get(tensor.name)
-        if value is not None and any(value in node.inputs for node in program.nodes):
-            copy = Node(f"{tensor.op.name}/copy", Copy, {}, [value], tensor.op.id, tensor.op.source)
-            copy.outputs = [Value(value.name, value.spec, copy)]
-            copy.note = "made by the dynamic executor"
-            for node in program.nodes:
-                node.inputs = [copy.outputs[0] if each is value else each for each in node.inputs]
-            copies.append(copy)
+        readers = [] if value is None else [node for node in program.nodes if value in node.inputs]
+        made: dict[str, Value] = {}
+        for node in readers:
+            copy = made.get(node.device)
+            if copy is None and value is not None:
+                copies.append(
+                    Node(f"{tensor.op.name}/copy", Copy, {}, [value], tensor.op.id, tensor.op.source)
+                )
+                copy = made[node.device] = Value(value.name, value.spec, copies[-1])
+                copies[-1].outputs, copies[-1].device = [copy], node.device
+                copies[-1].note = "made by the dynamic executor"
+            node.inputs = [copy if each is value and copy is not None else each for each in node.inputs]
     program.nodes = [*copies, *program.nodes]
 
 

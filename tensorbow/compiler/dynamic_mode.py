@@ -28,7 +28,7 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
     if op.has_strings and not op.definition.is_dynamic:
         return NeedsDynamicModeError(
             f"{op.type} {op.name}: strings are in host memory, for the dynamic executor of a tb.Session, or "
-            "of a replica that is on one device; make numbers of them before, in the input pipeline "
+            "of a replica; make numbers of them before, in the input pipeline "
             f"(made at {op.source})",
             f"{op.type} {op.name} is of strings (made at {op.source})",
             op,
@@ -36,7 +36,7 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
     reason = f"; here: {why}" if why else ""
     return NeedsDynamicModeError(
         f"{op.type} {op.name}: control flow and ops of the host that no plan has are run by the dynamic "
-        "executor of a tb.Session, or of a replica that is on one device; unroll the loop in Python, use "
+        "executor of a tb.Session, or of a replica; unroll the loop in Python, use "
         f"tb.where for a condition, or fetch it by a session{reason} (made at {op.source})",
         f"{op.type} {op.name} is control flow or an op of the host{reason} (made at {op.source})",
         op,

@@ -10,13 +10,13 @@ The receiver checks it, so that a loss that is not finite stops the updates of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from tensorbow.compiler.compile import AVERAGING_STATE, assemble, state_scalars
+from tensorbow.compiler.compile import AVERAGING_STATE, assemble, copy_fed, state_scalars
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group_variants, split
 from tensorbow.compiler.merge import merge
@@ -107,27 +107,31 @@ def compile_parts(
     *,
     guard: Tensor | None = None,
     replicas: int = 1,
+    within: Collection[Operation] | None = None,
+    copied: Collection[Tensor] = (),
 ) -> PartedExecutable:
     """Compiles a step whose operations are placed on parts of a replica.
 
-    placement: the name of the part of an operation. Other parameters: as of `compile_step`.
+    placement: the name of the part of an operation. Other parameters: as of `compile_step`; a guard that is
+    fed is checked by each part.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
     tensors = [f for f in fetches if isinstance(f, Tensor)]
     wanted = [*tensors, *([guard] if guard is not None else [])]
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
-    needed = prune(targets, feeds)
+    needed = prune(targets, feeds, within)
     names = {op: placement(op) for op in needed}
     operations = [f for f in fetches if isinstance(f, Operation)]
     program = fold(needed, feeds, wanted, operations, names, replicas)
     settle_views(program)
     program = drop_unused(merge(drop_unused(program)))
+    copy_fed(program, copied)
     program.check_invariants()
     guarded = program.fetches.pop() if guard is not None else None
     step = split(program, guarded, hoists=True)
     if guarded is not None:
-        _check_early(step.gradient, guarded, parts[0].name)
+        _check_early(step.gradient, guarded, [spec.name for spec in parts])
     program.nodes = [*step.gradient, *step.update]
     update = set(step.update)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
@@ -144,12 +148,18 @@ def compile_parts(
     return PartedExecutable(tuple(executables), places, tuple(program.notes))
 
 
-def _check_early(nodes: list[Node], guard: Value, home: str) -> None:
-    """Moves the check of the loss directly behind its producer, so that later sends carry the status."""
+def _check_early(nodes: list[Node], guard: Value, parts: Sequence[str]) -> None:
+    """Moves the check of the loss directly behind its producer, so that later sends carry the status.
+
+    A loss that no node makes is checked by each part before all else.
+    """
     check = nodes.pop()
     producer = storage_of(guard).node
-    check.device = home if producer is None else producer.device
-    nodes.insert(0 if producer is None else nodes.index(producer) + 1, check)
+    if producer is None:
+        nodes[:0] = [replace(check, inputs=[guard], device=part) for part in parts]
+    else:
+        check.device = producer.device
+        nodes.insert(nodes.index(producer) + 1, check)
 
 
 def _send_copies_of_weights(cut: Cut) -> None:

@@ -7,12 +7,14 @@ unroll it. It makes its variables in the scope of its first call in a graph, and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.graph import Graph, Tensor, convert_to_tensor
 from tensorbow.kinds import (
+    FUNCTION,
     AsDType,
     Flag,
     Name,
@@ -21,12 +23,13 @@ from tensorbow.kinds import (
     PositiveNumber,
     Seed,
     checked,
+    optional,
     or_tensor,
     refuse,
     whole,
 )
 from tensorbow.layers.building import Activation, known_extent
-from tensorbow.layers.layer import Layer
+from tensorbow.layers.layer import Layer, LayerPlace
 from tensorbow.missing_names import no_attribute
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.argument_kinds import Rate
@@ -37,7 +40,7 @@ from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, dropout
 from tensorbow.ops.shaping import split
 from tensorbow.specs import DType, float32
-from tensorbow.variable_scope import Reuse, Start, get_variable, variable_scope
+from tensorbow.variable_scope import Reuse, Start, get_variable, get_variable_scope, variable_scope
 from tensorbow.variables import Variable
 
 __all__ = [
@@ -339,7 +342,19 @@ class GRUCell(_CellOfVariables):
         return output, output
 
 
-class MultiRNNCell(RNNCell):
+class _CellOfCells(RNNCell):
+    """A cell made of others: its variables, losses and updates are theirs."""
+
+    _cells: Sequence[RNNCell]
+
+    def _of(self, collection: str) -> list[Variable]:
+        return [variable for cell in self._cells for variable in cell._of(collection)]
+
+    def _gathered(self, key: str) -> list[Any]:
+        return [each for cell in self._cells for each in cell._gathered(key)]
+
+
+class MultiRNNCell(_CellOfCells):
     """Cells one above another: the output of each is the input of the next. The state is a tuple."""
 
     @checked
@@ -356,7 +371,7 @@ class MultiRNNCell(RNNCell):
                 "MultiRNNCell: one cell is given twice, and would share its variables; make one per layer"
             )
         super().__init__()
-        self._cells: list[RNNCell] = list(cells)
+        self._cells = list(cells)
         self._is_tuple = state_is_tuple
         if not state_is_tuple and not all(isinstance(cell.state_size, int) for cell in cells):
             raise InvalidArgumentError(
@@ -377,44 +392,41 @@ class MultiRNNCell(RNNCell):
         """Width of the last cell's output."""
         return self._cells[-1].output_size
 
-    def _of(self, collection: str) -> list[Variable]:
-        return [variable for cell in self._cells for variable in cell._of(collection)]
-
-    def _gathered(self, key: str) -> list[Any]:
-        return [each for cell in self._cells for each in cell._gathered(key)]
-
-    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of each cell. Raises InvalidArgumentError for a state that is no tuple of the cells'."""
         if not self._is_tuple:
             state = split(state, list(self._sizes()), 1)
         if not isinstance(state, (tuple, list)) or len(state) != len(self._cells):
             raise refuse("MultiRNNCell", "state", f"a tuple of {len(self._cells)} states", state)
-        current = convert_to_tensor(inputs)
-        states = []
-        with current.graph.as_default(), variable_scope("multi_rnn_cell"):
-            for number, (cell, own) in enumerate(zip(self._cells, state, strict=True)):
-                with variable_scope(f"cell_{number}"):
-                    current, after = cell(current, own)
-                states.append(after)
+        current, states = inputs, []
+        for number, (cell, own) in enumerate(zip(self._cells, state, strict=True)):
+            with variable_scope(f"cell_{number}"):
+                current, after = cell(current, own)
+            states.append(after)
         return current, tuple(states) if self._is_tuple else concat(states, 1)
 
 
-class _CellAroundOne(RNNCell):
-    """A cell that changes what another one takes or gives; its sizes are that one's."""
+class _CellAroundOne(_CellOfCells):
+    """A cell that changes what another one takes or gives; its sizes are that one's.
+
+    It has no scope of its own, as in TensorFlow: `scope_name` is the scope in which it is called.
+    """
 
     def __init__(self, cell: RNNCell):
         """Raises InvalidArgumentError unless it is a cell."""
         if not isinstance(cell, RNNCell):
             expected = "a cell such as tb.nn.rnn_cell.GRUCell(128)"
             raise refuse(type(self).__name__, "cell", expected, cell)
-        super().__init__()
-        self._cell = cell
+        super().__init__(name=self._default_name())
+        self._cell, self._cells = cell, [cell]
 
-    def _of(self, collection: str) -> list[Variable]:
-        return self._cell._of(collection)
-
-    def _gathered(self, key: str) -> list[Any]:
-        return self._cell._gathered(key)
+    @contextmanager
+    def _entered(self, graph: Graph) -> Iterator[LayerPlace]:
+        outer, self._active = self._active, LayerPlace(graph, get_variable_scope())
+        try:
+            yield self._active
+        finally:
+            self._active = outer
 
     @property
     def state_size(self) -> Any:
@@ -435,9 +447,9 @@ class DeviceWrapper(_CellAroundOne):
         super().__init__(cell)
         self._device = device
 
-    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell."""
-        with convert_to_tensor(inputs).graph.device(self._device):
+        with inputs.graph.device(self._device):
             return self._cell(inputs, state)
 
 
@@ -458,7 +470,7 @@ class DropoutWrapper(_CellAroundOne):
         super().__init__(cell)
         self._keep, self._seed = (input_keep_prob, output_keep_prob, state_keep_prob), seed
 
-    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell."""
         of_input, of_output, of_state = self._keep
         output, after = self._cell(self._dropped(inputs, of_input), state)
@@ -472,12 +484,18 @@ class DropoutWrapper(_CellAroundOne):
 
 
 class ResidualWrapper(_CellAroundOne):
-    """A cell whose inputs are added to its outputs; both have one width (Wu et al., 2016)."""
+    """A cell whose inputs are added to its outputs, of the same width (Wu et al., 2016)."""
 
-    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+    @checked
+    def __init__(self, cell: Any, residual_fn: Annotated[Any, optional(FUNCTION)] = None):
+        """residual_fn: a function (inputs, outputs) that gives the outputs, by default their sum."""
+        super().__init__(cell)
+        self._residual: Callable[..., Any] = residual_fn or add
+
+    def call(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell."""
         output, after = self._cell(inputs, state)
-        return add(output, inputs), after
+        return self._residual(inputs, output), after
 
 
 if not TYPE_CHECKING:  # type checkers would take any name

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from tensorbow.compiler import (
     Binding,
     DeviceSet,
     MultiDeviceExecutable,
     Placer,
+    VariableLayout,
     compile_multi_device,
     compile_placed,
     compile_step,
@@ -21,22 +23,38 @@ from tensorbow.compiler.prune import drop_unused, needed_for
 from tensorbow.compiler.recompute import NEVER, SMALLEST
 from tensorbow.compiler.swap import HIDDEN, can_swap
 from tensorbow.compiler.swap import SMALLEST as SWAP_MOST
+from tensorbow.devices import Device
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels import backend_for
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Executable, Region
 from tensorbow.runtime.config_proto import AUTO
 from tensorbow.runtime.container import REGIONS as OF_VARIABLES
-from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.specs import TensorSpec
+
+
+class PlacedVariables(Protocol):
+    """Variables that have devices."""
+
+    @property
+    def placement(self) -> Mapping[Operation, Device]:
+        """The device of each variable."""
+
+    @property
+    def notes(self) -> Mapping[Operation, str]:
+        """Notes on variables that are not on the requested device."""
+
+    @property
+    def layouts(self) -> Mapping[str, VariableLayout]:
+        """The variable layout of each device, by the device's full name."""
 
 
 def compile_on_devices(
     elements: Sequence[Tensor | Operation],
     feeds: Mapping[Tensor, TensorSpec],
     devices: DeviceSet,
-    variables: DeviceVariables,
+    variables: PlacedVariables,
     *,
     soft: bool,
     within: Collection[Operation] | None = None,

@@ -85,8 +85,14 @@ CALLS: Mapping[str, Call] = {
         {
             "save_steps": "count",
             "output_dir": "object",
-            **dict.fromkeys(("summary_writer", "summary_op", "scaffold"), "nothing"),
+            **dict.fromkeys(("summary_writer", "summary_op", "scaffold", "save_secs"), "nothing"),
         },
+        {"output_dir": PATH},
+    ),
+    "train.ProfilerHook": Call(
+        lambda: {"save_steps": 1, "output_dir": "traces"},
+        {"save_steps": "count", "save_secs": "nothing", "output_dir": "text"}
+        | dict.fromkeys(("show_dataflow", "show_memory"), "flag"),
         {"output_dir": PATH},
     ),
 }

@@ -98,7 +98,7 @@ def test_a_fault_behind_the_last_step_is_no_error_and_one_behind_a_loop_of_its_o
         assert session.should_stop()
     assert hook.ended
     assert len(hook.made) == 1
-    assert "at the end of the block: as the test asks" in caplog.text
+    assert "behind the last step: as the test asks" in caplog.text
     hook = Coordinators()
 
     def loop():

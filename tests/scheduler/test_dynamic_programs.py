@@ -11,6 +11,7 @@ import pytest
 import tensorbow as tb
 from scheduler import TrainedModel
 from tensorbow.errors import InvalidArgumentError
+from tests.scheduler_rig.running import same_bits
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(48, 5)).astype(np.float32)
@@ -136,17 +137,69 @@ def test_a_replicator_has_masks_and_functions_in_its_step(devices: list[str]) ->
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_step_of_replicas_with_several_devices_is_refused_with_the_op() -> None:
-    def step_fn(x: Any) -> Any:
-        with replicator.logical_device(1):
-            return tb.reduce_sum(tb.boolean_mask(x, x > 0.0))
+def over_parts(replicator: Any, parts: range) -> Any:
+    """A step with a loop of as many iterations as its batch asks for, a mask, and a function of the host.
 
-    with tb.Graph().as_default(), tb.Session() as session:
-        replicator = tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], num_gpus_per_replica=2)
-        with replicator:
-            replicator.run(step_fn, lambda: iter([np.ones(3, np.float32)] * 2))
-            with pytest.raises(InvalidArgumentError, match=r"Where .* or of a replica that is on one device"):
+    parts: of a replica; the loop's body is in the last one.
+    """
+
+    def part(index: int) -> Any:
+        return replicator.logical_device(parts[index])
+
+    def step_fn(batch: Any) -> Any:
+        x, y, count = batch
+        hidden = tb.layers.dense(x, 3, name="first")
+
+        def body(i: Any, state: Any) -> Any:
+            with part(-1):
+                return i + 1, tb.tanh(tb.layers.dense(state, 3, name="again", reuse=tb.AUTO_REUSE))
+
+        with part(-1):
+            tb.layers.dense(hidden, 3, name="again")
+        hidden = tb.while_loop(lambda i, state: i < count, body, [0, hidden])[1]
+        with part(-1):
+            errors = tb.boolean_mask(tb.square(tb.layers.dense(hidden, 1, name="last") - y), y[:, 0] > -0.5)
+            factors = tb.py_func(lambda errors: np.minimum(errors, 1), [errors], tb.float32, stateful=False)
+            loss = tb.reduce_mean(errors * factors)
+        loss.set_shape([])
+        optimizer = replicator.wrap_optimizer(tb.train.AdamOptimizer(0.02))
+        return loss, tb.all_sum(loss), optimizer.minimize(loss)
+
+    return step_fn
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd"])
+@pytest.mark.sampled(1)
+def test_replicas_of_several_devices_have_the_bits_of_one_and_go_on_from_a_file(
+    sync: str, tmp_path: Path
+) -> None:
+    def input_fn(replica_id: int) -> Any:
+        for n in range(replica_id, 40, 2):
+            yield X[n : n + 8], Y[n : n + 8], np.int32(n % 4)
+
+    devices = [f"/cpu:{index}" for index in range(4)]
+    found = []
+    for split, first, last in ((False, 0, 6), (True, 0, 6), (True, 3, 6)):
+        with tb.Graph().as_default(), tb.Session() as session:
+            tb.set_random_seed(2)
+            per = 2 if split else 1
+            replicator = tb.MultiGpuReplicator(devices[:: 2 // per], num_gpus_per_replica=per, sync=sync)
+            with replicator:
+                step = replicator.run(over_parts(replicator, range(per)), input_fn)
                 replicator.init(session)
+                if first:
+                    replicator.restore(tmp_path / "state")
+                losses = []
+                for number in range(first, last):
+                    if split and not first and number == 3:
+                        replicator.save(tmp_path / "state")
+                    losses.append(session.run(step)[0])
+                found.append((losses, [replicator.replica_values(n, slots=True) for n in range(2)]))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][0][3:], found[2][0])
+    for other in found[1:]:
+        for own, theirs in zip(found[0][1], other[1], strict=True):
+            assert same_bits(own, theirs)
 
 
 def model(inputs: Any, labels: Any, training: bool) -> Any:

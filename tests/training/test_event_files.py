@@ -131,14 +131,30 @@ def test_a_hook_writes_summaries_of_the_global_step(tmp_path):
     x = tb.Variable(np.float32(2.0))
     tb.summary.scalar("x", x)
     update = tb.train.GradientDescentOptimizer(0.5).minimize(x * 1.0, global_step=step)
-    hooks = [tb.train.SummarySaverHook(2, tmp_path), tb.train.StopAtStepHook(5)]
+    hooks = [tb.train.SummarySaverHook(2, output_dir=tmp_path), tb.train.StopAtStepHook(5)]
     with tb.train.MonitoredSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run(update)
     written = [(e.step, e.summary.value[0].simple_value) for e in events(tmp_path) if e.summary.value]
-    assert [v for _, v in written] == [2, 1, 0]
+    assert written == [(1, 2), (3, 1), (5, 0)]
     with pytest.raises(InvalidArgumentError, match=r"output_dir or summary_writer, got neither"):
         tb.train.SummarySaverHook(2)
+
+
+def test_events_are_in_the_file_after_a_flush_and_in_a_new_one_after_reopen(tmp_path):
+    with tb.summary.FileWriter(tmp_path, max_queue=2, flush_secs=1e6) as writer:
+        for step in range(3):
+            writer.add_summary(Summary(), step)
+        (path,) = tmp_path.iterdir()
+        assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1]
+        writer.flush()
+        assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1, 2]
+        writer.close()
+        writer.reopen()  # in the same second
+        writer.add_summary(Summary(), 3)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1, 2, 3]
+    assert [e.file_version for e in tb.train.summary_iterator(path)] == ["brain.Event:2", "", "", ""]
 
 
 def test_one_writer_for_each_folder(tmp_path):

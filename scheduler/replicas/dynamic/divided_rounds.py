@@ -19,7 +19,7 @@ from scheduler.replicas.dynamic.kept_state import KeptState
 from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
 from tensorbow.devices import usable_cores
 from tensorbow.errors import AbortedError, TensorBowError
-from tensorbow.program import STICKY, LaunchFeeds, RoundLaunch, RoundProgram
+from tensorbow.program import STICKY, Executable, LaunchFeeds, RoundLaunch, RoundProgram
 from tensorbow.specs import Array
 
 RunDynamicPart: TypeAlias = "Callable[[int, Mapping[str, Array], Mapping[str, Any]], Mapping[str, Array]]"
@@ -55,7 +55,7 @@ class DividedRounds(RoundProgram):
         self,
         planned: RoundProgram,
         scalars: Collection[str],
-        part: ExecutorPart,
+        part: ExecutorPart[Executable],
         executors: Sequence[ReplicaExecutor],
         run: Sequence[RunDynamicPart],
         kept: KeptState,
@@ -162,6 +162,8 @@ class Meetings:
 
 class DividedLaunch(RoundLaunch):
     """Some rounds of all replicas, one after the other."""
+
+    is_whole = True  # a round in which an op fails is undone
 
     def __init__(
         self,

@@ -6,21 +6,23 @@ inputs, so that everything behind them (checks, exchanges, updates, averaging) i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.dynamic.crossing_specs import crossing_specs, inferred_specs
 from scheduler.replicas.dynamic.division import Division, divide
-from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.executor_part import CompiledRegion, CompileRegion, ExecutorPart
 from scheduler.replicas.dynamic.handed_values import gradients_in_place
 from tensorbow.compiler import Binding, NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
-from tensorbow.executor import DynamicPlan
+from tensorbow.executor import DynamicPlan, StaticRegion
 from tensorbow.graph import Operation, Resources, Tensor
-from tensorbow.program import Backend, Executable
-from tensorbow.specs import TensorSpec
+from tensorbow.program import Backend, Executable, Ref
+from tensorbow.specs import Array, TensorSpec
+
+Planned = TypeVar("Planned")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,7 +34,7 @@ class DividedExecutable(Executable):
     hands over, and the inputs that the planned part reads itself.
     """
 
-    part: ExecutorPart
+    part: ExecutorPart[Executable]
     planned: Executable
 
     def for_device(self, first: int, count: int) -> Executable:
@@ -69,45 +71,30 @@ def compile_divided(
 
     Raises InvalidArgumentError for a step that cannot be divided (`divide`, `crossing_specs`).
     """
-    needed = prune([*(tensor.op for tensor in fetches), *operations], feeds)
-    never_planned: set[Operation] = set()
-    reason = error.why or str(error)
-    while True:
-        division = divide(needed, feeds, fetches, operations, never_planned)
-        known = inferred_specs(division.dynamic, feeds)
-        handed = sorted({*division.crossing, *division.results}, key=lambda each: (each.op.id, each.index))
-        crossing = crossing_specs(handed, division.planned, known)
-        gradients = gradients_in_place(division.planned, crossing, layout)
-        try:
-            planned = compile_step(
-                [*fetches, *(op for op in operations if op in division.planned)],
-                {**_read_by(division, fetches, feeds), **crossing},
-                layout,
-                backend,
-                rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
-                guard=loss,
-                replicas=replicas,
-                within=division.planned,
-                copied=[tensor for tensor in division.crossing if tensor not in gradients],
-                placed=gradients,
-            )
-        except NeedsDynamicModeError as late:
-            if late.op is None or late.op in never_planned:
-                raise
-            never_planned.add(late.op)
-            continue
-        break
-    part = ExecutorPart(
-        _dynamic_plan(division, crossing, feeds, reason),
-        division.dynamic,
-        dict(feeds),
-        crossing,
-        gradients,
-        known,
-        layout,
-        backend,
-        resources,
-    )
+
+    def planned_part(found: Divided) -> Executable:
+        return compile_step(
+            [*fetches, *found.targets],
+            found.inputs,
+            layout,
+            backend,
+            rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
+            guard=loss,
+            replicas=replicas,
+            within=found.division.planned,
+            copied=[tensor for tensor in found.division.crossing if tensor not in found.gradients],
+            placed=found.gradients,
+        )
+
+    def compile_region(
+        region: StaticRegion, arrays: Sequence[Array], placed: Mapping[Tensor, Ref]
+    ) -> Executable:
+        return compile_step(
+            region.elements, region.feeds(arrays), layout, backend, within=region.within, placed=placed
+        )
+
+    found, planned = divide_and_compile(fetches, operations, feeds, layout, planned_part)
+    part = found.executor_part(error.why or str(error), compile_region, resources)
     own = {field: getattr(planned, field) for field in planned.__dataclass_fields__}
     made = DividedExecutable(**own, part=part, planned=planned)
     return replace(
@@ -116,8 +103,81 @@ def compile_divided(
         scalars={**part.scalars, **planned.scalars},
         reads_first=planned.reads_first | part.reads,
         writes=planned.writes | part.writes,
-        notes=(f"dynamic: {reason}", *planned.notes),
+        notes=(f"dynamic: {part.reason}", *planned.notes),
     )
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A division of a step whose shapes are known.
+
+    feeds: the inputs of the step. inputs: those of its planned part, of which the executor makes `crossing`.
+    targets: ops that the planned part runs without a result. gradients: crossing tensors that lie in
+    GRADIENTS. known: see ExecutorPart.
+    """
+
+    division: Division
+    feeds: Mapping[Tensor, TensorSpec]
+    inputs: Mapping[Tensor, TensorSpec]
+    targets: Sequence[Operation]
+    crossing: Mapping[Tensor, TensorSpec]
+    gradients: Mapping[Tensor, Ref]
+    known: Mapping[Tensor, TensorSpec]
+
+    def executor_part(
+        self, reason: str, compile_region: CompileRegion[CompiledRegion], resources: Resources
+    ) -> ExecutorPart[CompiledRegion]:
+        """What the executor runs. Arguments: see ExecutorPart, and DynamicPlan for the reason."""
+        division = self.division
+        elements: list[Tensor | Operation] = [*self.crossing, *division.targets]
+        wanted = [each if isinstance(each, Operation) else each.op for each in elements]
+        needed = prune(wanted, self.feeds, frozenset(division.dynamic))
+        plan = DynamicPlan(elements, self.feeds, needed, reason, repeats_reads=True)
+        return ExecutorPart(
+            plan,
+            division.dynamic,
+            dict(self.feeds),
+            self.crossing,
+            self.gradients,
+            self.known,
+            compile_region,
+            resources,
+        )
+
+
+def divide_and_compile(
+    fetches: Sequence[Tensor],
+    operations: Sequence[Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    layout: VariableLayout | None,
+    compile_planned: Callable[[Divided], Planned],
+) -> tuple[Divided, Planned]:
+    """Divides a step, and compiles its planned part; what that cannot have goes to the executor.
+
+    layout: where gradients lie that the planned part reads in place; None where none do.
+    """
+    needed = prune([*(tensor.op for tensor in fetches), *operations], feeds)
+    never_planned: set[Operation] = set()
+    while True:
+        division = divide(needed, feeds, fetches, operations, never_planned)
+        known = inferred_specs(division.dynamic, feeds)
+        handed = sorted({*division.crossing, *division.results}, key=lambda each: (each.op.id, each.index))
+        crossing = crossing_specs(handed, division.planned, known)
+        found = Divided(
+            division,
+            feeds,
+            {**_read_by(division, fetches, feeds), **crossing},
+            [op for op in operations if op in division.planned],
+            crossing,
+            {} if layout is None else gradients_in_place(division.planned, crossing, layout),
+            known,
+        )
+        try:
+            return found, compile_planned(found)
+        except NeedsDynamicModeError as late:
+            if late.op is None or late.op in never_planned:
+                raise
+            never_planned.add(late.op)
 
 
 def _read_by(
@@ -126,15 +186,3 @@ def _read_by(
     """The inputs of the step that its planned part reads."""
     read = {tensor for op in division.planned for tensor in op.inputs} | set(fetches)
     return {tensor: spec for tensor, spec in feeds.items() if tensor in read}
-
-
-def _dynamic_plan(
-    division: Division,
-    crossing: Mapping[Tensor, TensorSpec],
-    feeds: Mapping[Tensor, TensorSpec],
-    reason: str,
-) -> DynamicPlan:
-    elements: list[Tensor | Operation] = [*crossing, *division.targets]
-    wanted = [each if isinstance(each, Operation) else each.op for each in elements]
-    needed = prune(wanted, feeds, frozenset(division.dynamic))
-    return DynamicPlan(elements, feeds, needed, reason, repeats_reads=True)

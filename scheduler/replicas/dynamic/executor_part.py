@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 from scheduler.replicas.dynamic.division import shows_order
 from scheduler.replicas.dynamic.handed_values import homes_of
-from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.executor import DynamicPlan, StaticRegion
 from tensorbow.executor.effects import is_slow
 from tensorbow.graph import Operation, Resources, Tensor
 from tensorbow.ops.control import StepScalar
 from tensorbow.ops.state import VariableReference
-from tensorbow.program import Backend, Executable, Ref
+from tensorbow.program import Ref
 from tensorbow.specs import Array, TensorSpec, render_dims
 
+CompiledRegion = TypeVar("CompiledRegion")
+CompileRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array], Mapping[Tensor, Ref]], CompiledRegion]"
 COMPILED = 64  # regions kept, by shapes of their inputs; the least recently used one is dropped first
 
 
-class ExecutorPart:
+class ExecutorPart(Generic[CompiledRegion]):
     """Ops of a step, divided for the dynamic executor, and its compiled regions, which replicas share."""
 
     def __init__(
@@ -32,13 +34,13 @@ class ExecutorPart:
         crossing: Mapping[Tensor, TensorSpec],
         gradients: Mapping[Tensor, Ref],
         known: Mapping[Tensor, TensorSpec],
-        layout: VariableLayout,
-        backend: Backend,
+        compile_region: CompileRegion[CompiledRegion],
         resources: Resources,
     ):
         """inputs: of the whole step, in the order of a batch. crossing: what it makes for the planned part.
         gradients: those of `crossing` that the planned part reads in GRADIENTS. known: specs of what `ops`
-        make. resources: objects that its ops share with those of other replicas, such as queues.
+        make. compile_region: compiles a region for inputs, with the memory of some tensors, see `compile_step`.
+        resources: objects that its ops share with those of other replicas, such as queues.
 
         homes: memory of values that regions make or read in place, where the host addresses it: of gradients,
         and in HANDED, of which `handed_nbytes` are needed.
@@ -49,14 +51,14 @@ class ExecutorPart:
         self.gradients = gradients
         self.resources = resources
         self.homes, self.handed_nbytes = homes_of(plan, frozenset(ops), crossing, gradients, known)
-        self._layout, self._backend = layout, backend
+        self._compile_region = compile_region
         self.counters = tuple(op.name for op in ops if op.definition.random)
         scalars = [op for op in _with_inputs(ops) if op.definition is StepScalar]
         self.scalars: dict[str, float] = {op.attrs["key"]: op.attrs["default"] for op in scalars}
         self.reads, self.writes = _variables_of(ops)
         self.ordered_by = shows_order(ops)  # an op because of which replicas run one after the other
         self.may_wait = any(map(is_slow, ops))  # then replicas run side by side, as they may wait for another
-        self._compiled: OrderedDict[object, Executable] = OrderedDict()
+        self._compiled: OrderedDict[object, CompiledRegion] = OrderedDict()
         self._lock = threading.Lock()  # guards the field above
 
     @property
@@ -66,7 +68,7 @@ class ExecutorPart:
 
     def compiled(
         self, region: StaticRegion, arrays: Sequence[Array], in_place: Collection[Tensor] | None
-    ) -> Executable:
+    ) -> CompiledRegion:
         """A region's step for inputs of these shapes. Raises as `compile_step`; thread-safe.
 
         in_place: inputs that lie in their homes; None if nothing has a home.
@@ -76,14 +78,8 @@ class ExecutorPart:
             found = self._compiled.get(key)
             if found is None:
                 homes = self.homes if in_place is not None else {}
-                found = self._compiled[key] = compile_step(
-                    region.elements,
-                    region.feeds(arrays),
-                    self._layout,
-                    self._backend,
-                    within=region.within,
-                    placed={t: homes[t] for t in (*(in_place or ()), *region.outputs) if t in homes},
-                )
+                placed = {t: homes[t] for t in (*(in_place or ()), *region.outputs) if t in homes}
+                found = self._compiled[key] = self._compile_region(region, arrays, placed)
             self._compiled.move_to_end(key)
             while len(self._compiled) > COMPILED:
                 self._compiled.popitem(last=False)

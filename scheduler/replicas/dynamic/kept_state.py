@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
-from scheduler.replicas.dynamic.replica_executor import VARIABLES
+from scheduler.replicas.dynamic.replica_regions import VARIABLES
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
 from tensorbow.program import Ref, Region

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from scheduler.replicas.dynamic.executor_part import COMPILED, ExecutorPart
-from tensorbow.compiler import Binding, RegionMemory
+from scheduler.replicas.dynamic.executor_part import CompiledRegion, ExecutorPart
+from scheduler.replicas.dynamic.replica_regions import RegionRunner, RegionState
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import AbortedError, InternalError
 from tensorbow.executor import (
@@ -19,44 +17,44 @@ from tensorbow.executor import (
     DynamicStep,
     InterOpPool,
     QuickStep,
-    RegionCall,
     StaticRegion,
     StepSpans,
     threads_beside_caller,
 )
 from tensorbow.graph import Tensor
-from tensorbow.program import Executable, Region
+from tensorbow.program import Region
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT
-
-VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
-AGAIN = 1 << 40  # added to the counter of random ops for each further run of a region in a step
 
 
 class ReplicaExecutor:
     """Runs an `ExecutorPart` with the variables of a replica. One step at a time, on the replica's stream.
 
-    Regions have memory of the replica's stream group. Functions that take long run on threads of its own, so
-    that `cancel` can end a step that waits for one.
+    Functions that take long run on threads of its own, so that `cancel` can end a step that waits for one.
     """
 
-    def __init__(self, part: ExecutorPart, group: StreamGroup, bases: Mapping[Region, int], owner: str):
-        """bases: base addresses of the replica's variables and gradients."""
+    def __init__(
+        self,
+        part: ExecutorPart[CompiledRegion],
+        regions: RegionRunner,
+        group: StreamGroup,
+        owner: str,
+        readers: Sequence[Collection[str]] | None = None,
+    ):
+        """regions: runs those of the part. group: of the stream that runs the steps. readers: names of the
+        values that each planned part of the replica reads; by default one reads all.
+        """
         self.part = part
-        self._group, self._owner = group, owner
-        self._bases = {region: bases[region] for region in (*VARIABLES, Region.GRADIENTS)}
-        self._memory = RegionMemory(group, f"{owner} between regions")
-        self._on_cpu = group.device.kind == "cpu"
-        self._calls: dict[object, RegionCall] = {}  # by region, shapes of its inputs, and which lie in homes
-        self._homes: dict[Tensor, Array] = {}  # arrays of what lies in its home, where the host addresses it
+        self._regions, self._group = regions, group
         # On a GPU the stream's calls have one thread, also those of regions.
         self._pool = None if group.device.kind == "gpu" else InterOpPool(threads_beside_caller(0), owner)
-        self._idle: dict[Executable, list[Binding]] = {}  # bound regions that no run uses
-        self._lock = threading.Lock()  # guards all fields here, and the group's allocator
+        self._lock = threading.Lock()  # guards the two fields below
         self._step: DynamicStep | QuickStep | None = None  # that runs
         self._cancelled: BaseException | None = None  # ends this step and later ones, until `resume`
-        self._values: dict[int, dict[str, Array]] = {}  # by result number, of steps that are not yet taken
+        self._readers = readers
+        # By planned part and result number, what is not yet taken.
+        self._values: dict[tuple[int, int], dict[str, Array]] = {}
         self._last: dict[str, Array] = {}  # what the last step made
 
     def run(self, number: int, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
@@ -68,10 +66,14 @@ class ReplicaExecutor:
         """
         part, tracer = self.part, CURRENT.tracer
         stop = RunStop(None, lambda: None)
-        runs: dict[StaticRegion, int] = {}
         counters = (f"counter:{name}" for name in part.counters)
         counter = next((state[key] for key in counters if key in state), number)
-        run_region = partial(self._run_region, stop, state, counter, runs)
+        of_step = RegionState(stop, state, counter)
+        regions = self._regions
+
+        def run_region(region: StaticRegion, arrays: Sequence[Any], loop_run: object) -> Sequence[Array]:
+            return regions.run(of_step, region, arrays)
+
         step: DynamicStep | QuickStep
         if part.plan.chain is not None and tracer is None:
             step = QuickStep(part.plan, run_region, part.resources, stop.stop)
@@ -91,7 +93,7 @@ class ReplicaExecutor:
             if self._cancelled is not None:
                 raise self._cancelled
             self._step = step
-        self._find_homes()
+        regions.begin()
         try:
             values = step.run({tensor: inputs[tensor.name] for tensor in part.inputs})
         finally:
@@ -110,32 +112,22 @@ class ReplicaExecutor:
             gradient = part.gradients.get(element)
             if gradient is None:
                 made[element.name] = value
-            elif value is not self._homes.get(element):
-                self._group.device.write(self._bases[Region.GRADIENTS] + gradient.offset, value)
-        self._values[number], self._last = made, last
-
-    def _find_homes(self) -> None:
-        """Makes the arrays of values that have homes, when the first step runs and after `move_to`."""
-        part, device = self.part, self._group.device
-        if not self._on_cpu or len(self._homes) == len(part.homes):
+            else:
+                regions.leave(element, gradient, value)
+        self._last = last
+        if self._readers is None:
+            self._values[0, number] = made
             return
-        if Region.HANDED not in self._bases:
-            with self._lock:
-                self._bases[Region.HANDED] = self._memory.allocate(Region.HANDED, part.handed_nbytes)
-        self._homes = {
-            tensor: device.view(self._bases[ref.region] + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
-            for tensor, ref in part.homes.items()
-        }
+        for reader, names in enumerate(self._readers):
+            self._values[reader, number] = {name: made[name] for name in names if name in made}
 
     def move_to(self, bases: Mapping[Region, int]) -> None:
         """Takes other base addresses of the replica, while nothing runs."""
-        self._bases[Region.GRADIENTS] = bases[Region.GRADIENTS]
-        self._homes = {}
-        self._unbind()
+        self._regions.move_to(bases)
 
-    def take(self, number: int) -> dict[str, Array]:
-        """Values that a step has made for the planned part, by tensor name; forgets them."""
-        return self._values.pop(number)
+    def take(self, number: int, reader: int = 0) -> dict[str, Array]:
+        """Values that a step has made for a planned part, by tensor name; forgets them."""
+        return self._values.pop((reader, number))
 
     @property
     def first_nonfinite(self) -> str | None:
@@ -163,100 +155,9 @@ class ReplicaExecutor:
         self._values.clear()
         self.resume()
 
-    # Regions ----------------------------------------------------------------------------------
-
-    def _run_region(
-        self,
-        stop: RunStop,
-        scalars: Mapping[str, Any],
-        counter: int,
-        runs: dict[StaticRegion, int],
-        region: StaticRegion,
-        arrays: Sequence[Array],
-        loop_run: object,
-    ) -> Sequence[Array]:
-        homes = self._homes
-        in_place = tuple(
-            [homes.get(tensor) is array for tensor, array in zip(region.inputs, arrays, strict=True)]
-        )
-        key = (region, region.key(arrays), in_place)
-        call = self._calls.get(key)
-        if call is None:
-            made = self._new_call(region, arrays, in_place)
-            with self._lock:
-                while len(self._calls) >= COMPILED:
-                    del self._calls[next(iter(self._calls))]
-                call = self._calls.setdefault(key, made)
-        executable = call.executable
-        state = {key: scalars[key] for key in call.state if key in scalars}
-        if executable.counters:
-            with self._lock:
-                again = runs[region] = runs.get(region, -1) + 1
-            drawn = counter + again * AGAIN
-            state |= {f"counter:{name}": drawn for name in executable.counters}
-        binding = self._bound(executable)
-        try:
-            with stop.running(binding.plan) if executable.may_not_end else nullcontext():
-                binding.write({name: arrays[index] for index, name in call.inputs}, state)
-                return call.launch(binding.plan) if self._on_cpu else self._copied(binding)
-        finally:
-            self._give(binding)
-
-    def _new_call(
-        self, region: StaticRegion, arrays: Sequence[Array], in_place: Sequence[bool]
-    ) -> RegionCall:
-        """A call of a region for inputs of these shapes. in_place: of each whether it lies in its home."""
-        lie = frozenset(tensor for tensor, is_home in zip(region.inputs, in_place, strict=True) if is_home)
-        executable = self.part.compiled(region, arrays, lie if self._on_cpu else None)
-        homes: list[tuple[Array, bool] | None] = []
-        for tensor, source in zip(region.outputs, executable.fetch_sources, strict=True):
-            home, ref = self._homes.get(tensor), self.part.homes.get(tensor)
-            if home is None or ref is None or home.shape != source.shape:
-                homes.append(None)
-            else:
-                homes.append((home, (ref.region, ref.offset) == (source.region, source.offset)))
-        written = [
-            (index, tensor.name)
-            for index, tensor in enumerate(region.inputs)
-            if tensor not in lie and tensor.name not in region.baked_names
-        ]
-        return RegionCall(executable, written, homes)
-
-    def _copied(self, binding: Binding) -> list[Array]:
-        """Launches a region; copies of its results."""
-        for segment in range(len(binding.executable.segments)):
-            binding.plan.launch(segment)
-        if self._group.device.kind == "gpu":
-            self._group.compute.synchronize()
-        return [view.copy() for view in binding.plan.fetch_arrays(0)]
-
-    def _bound(self, executable: Executable) -> Binding:
-        with self._lock:
-            idle = self._idle.get(executable)
-            if idle:
-                return idle.pop()
-            while len(self._idle) >= COMPILED:
-                for each in self._idle.pop(next(iter(self._idle))):
-                    each.close()
-            owner = f"{self._owner} region {len(self._idle)}"
-            return Binding(executable, self._group, self._bases, ring=0 if self._on_cpu else 1, owner=owner)
-
-    def _give(self, binding: Binding) -> None:
-        with self._lock:
-            self._idle.setdefault(binding.executable, []).append(binding)
-
     def close(self) -> None:
         """Gives the memory back, while nothing runs; idempotent."""
         if self._pool is not None:
             self._pool.close()
-        self._unbind()
-        self._homes, self._last = {}, {}
-        self._memory.free()
-
-    def _unbind(self) -> None:
-        self._calls.clear()
-        with self._lock:
-            bound, self._idle = self._idle, {}
-        for bindings in bound.values():
-            for binding in bindings:
-                binding.close()
+        self._regions.close()
+        self._last = {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,9 @@ from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.dynamic.division import divide, needs_executor
 from scheduler.replicas.round_launcher import why_not_fused
 from tensorbow.compiler.prune import prune
+from tensorbow.devices import GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError
+from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
 from tests.scheduler_rig.running import (
@@ -30,7 +34,6 @@ from tests.scheduler_rig.running import (
     Prepared,
     cpu_devices,
     engine_of,
-    gpu_devices,
     null_devices,
     same_bits,
     within,
@@ -139,7 +142,9 @@ def test_random_numbers_statistics_and_several_gradients_have_the_bits_of_the_pl
 
 
 @needs_compiler
-def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
+@pytest.mark.parametrize("physical", [0, 1, 2])
+def test_replicas_of_gpus_run_it_one_after_the_other(physical: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """physical: so many GPUs with a replica each; 1: two virtual ones; 0: one with two replicas."""
     calls: list[int] = []
 
     def weigh(errors: Any) -> Any:
@@ -148,13 +153,22 @@ def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
             raise ValueError("no luck")
         return np.ones_like(errors)
 
-    model = masked(weigh)
-    with emulated_runtime() as runtime:
-        found = in_launches(model, 1, rounds=3, devices=gpu_devices(runtime, 1))
+    model, per_device = masked(weigh), 1 if physical else 2
+    with ExitStack() as stack:
+        runtimes = [stack.enter_context(emulated_runtime()) for _ in range(max(1, physical))]
+        for index, runtime in enumerate(runtimes):
+            runtime.index = index
+        EmulatedNccl(runtimes).show(monkeypatch)
+
+        def gpus() -> list[Any]:
+            owners = runtimes if physical == 2 else runtimes * (physical + 1)
+            return [GpuDevice(f"/gpu:{n}", each, limit_nbytes=1 << 27) for n, each in enumerate(owners)]
+
+        found = in_launches(model, 1, 3, per_device, gpus())
         calls.clear()
-        assert same_bits(found[1], in_launches(model, 3, rounds=3, devices=gpu_devices(runtime, 1))[1])
+        assert same_bits(found[1], in_launches(model, 3, 3, per_device, gpus())[1])
         calls.clear()
-        with engine_of(model, gpu_devices(runtime, 1), 2, steps_per_launch=6) as engine:
+        with engine_of(model, gpus(), per_device, steps_per_launch=6) as engine:
             source = gathered(Prepared(model.batch, 2).open, 6)
             with pytest.raises(InvalidArgumentError, match=r"replica 1 at step 3: PyFunc weigh: .* no luck"):
                 within(lambda: engine.run(source, 0, 6))
@@ -165,6 +179,36 @@ def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
     assert found[0] == pytest.approx(planned[0], rel=1e-4)
     for name, value in planned[1].items():
         np.testing.assert_allclose(found[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"mu": 0.5, "tau": 3}, {"sync": "ssgd"}, {"staleness": 1}, {"sync": "none"}], ids=str
+)
+@pytest.mark.parametrize("physical", [1, 2])
+def test_launches_of_several_gpus_have_the_bits_of_one_round_each(
+    options: dict[str, Any], physical: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(physical)
+
+    def delay() -> None:
+        time.sleep(rng.random() * 6e-4 if rng.random() < 0.5 else 0)
+
+    found = []
+    for steps in (1, 3):
+        with ExitStack() as stack:
+            runtimes = [stack.enter_context(emulated_runtime(delay=delay)) for _ in range(physical)]
+            for index, runtime in enumerate(runtimes):
+                runtime.index = index
+            EmulatedNccl(runtimes).show(monkeypatch)
+            owners = runtimes if physical == 2 else runtimes * 2
+            gpus = [GpuDevice(f"/gpu:{n}", each, limit_nbytes=1 << 27) for n, each in enumerate(owners)]
+            schedule = tb.train.PiecewiseConstant([3, 5], [0.3, 0.2, 0.1])
+            found.append(in_launches(masked(np.ones_like), steps, 8, 2, gpus, schedule=schedule, **options))
+            gc.collect()  # bound regions hold pinned memory
+    assert found[0][0] == found[1][0]
+    assert same_bits(found[0][1], found[1][1])
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
@@ -439,7 +483,7 @@ def in_launches(
     losses: dict[tuple[int, int], float] = {}
     devices = devices or cpu_devices(1)
     with engine_of(model, devices, per_device, steps_per_launch=steps, **options) as engine:
-        source = Prepared(model.batch, per_device).open
+        source = Prepared(model.batch, engine.learners.count).open
         source = source if steps == 1 else gathered(source, steps)
 
         def keep(results: Any) -> None:

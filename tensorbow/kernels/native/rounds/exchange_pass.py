@@ -45,7 +45,7 @@ from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32
 
 CHUNK = 2048  # elements, at least
-BLOCK = 4  # chunks of which workers that share memory tell each other at a time
+BLOCK = 4 * CHUNK  # elements, about, of which workers that share memory tell each other at a time
 LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
 SLOTS = 6  # blocks of a thread in shared memory at a time, LAG + 2 at least; they stay in caches, too
 PASS = "pass"
@@ -155,6 +155,7 @@ class _Pass:
         self._dtype, self._size, self._itemsize = source.dtype, math.prod(source.shape), source.dtype.size
         maker = reduction.made_by
         self._chunk, self._blocks = chunk_of(reduction), blocks_of(reduction)
+        self._chunks_per_block = _chunks_per_block(self._chunk)
         # Refs that only name the sums: in a region that no call of a pass touches.
         self._total, self._device, self._one = (
             replace(source, region=Region.INPUT, offset=number * source.nbytes) for number in range(3)
@@ -247,7 +248,8 @@ class _Pass:
         first, last = self._share(thread, self._blocks)
         own_slots = b.mul(load_word(b, thread, ThreadWord.NUMBER), index(SLOTS))
         reuses = self._reuses_slots(thread, shared)
-        block_nbytes = BLOCK * self._chunk * (self._itemsize // 2 if halves else self._itemsize)
+        block_size = self._chunks_per_block * self._chunk
+        block_nbytes = block_size * (self._itemsize // 2 if halves else self._itemsize)
 
         def sums_of(number: ir.Value, block: ir.Value) -> ir.Value:
             """Base address of a worker's sums, to which the offset of a block among all is added."""
@@ -323,8 +325,9 @@ class _Pass:
     def _chunks_of(self, block: ir.Value) -> Iterator[Bounds]:
         """The loop over a block's chunks: their bounds."""
         b = self._emitter.builder
-        first = b.mul(block, index(BLOCK), flags=["nsw"])
-        last, end = b.add(first, index(BLOCK), flags=["nsw"]), index(-(-self._size // self._chunk))
+        first = b.mul(block, index(self._chunks_per_block), flags=["nsw"])
+        last = b.add(first, index(self._chunks_per_block), flags=["nsw"])
+        end = index(-(-self._size // self._chunk))
         with self._bounds_of(first, b.select(b.icmp_signed("<", last, end), last, end)) as bounds:
             yield bounds
 
@@ -471,7 +474,12 @@ def _strips(e: Emitter, bounds: Bounds) -> Iterator[tuple[int, ir.Value]]:
 
 def blocks_of(reduction: ExchangeReduction) -> int:
     """Number of a reduction's blocks: so many flags has each worker that shares memory."""
-    return -(-math.prod(reduction.total.inputs[0].shape) // (BLOCK * chunk_of(reduction)))
+    chunk = chunk_of(reduction)
+    return -(-math.prod(reduction.total.inputs[0].shape) // (_chunks_per_block(chunk) * chunk))
+
+
+def _chunks_per_block(chunk: int) -> int:
+    return max(1, BLOCK // chunk)
 
 
 def chunk_of(reduction: ExchangeReduction) -> int:
