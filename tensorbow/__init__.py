@@ -48,7 +48,7 @@ from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - def
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
-from tensorbow.errors import TensorBowError
+from tensorbow.errors import OpError, TensorBowError
 from tensorbow.functions import Defun, make_template
 from tensorbow.gradients import UnconnectedGradients, gradients, hessians
 from tensorbow.graph import (
@@ -393,6 +393,7 @@ __all__ = [
     "NoGradient",
     "NodeSpec",
     "NotDifferentiable",
+    "OpError",
     "Operation",
     "OptimizerOptions",
     "PaddingFIFOQueue",

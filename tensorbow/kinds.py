@@ -427,6 +427,16 @@ def or_tensor(kind: Kind) -> Kind:
     return Kind(f"{kind.expected}, or a scalar tensor", read)
 
 
+def or_known(kind: Kind) -> Kind:
+    """The kind, also of tensors whose values are known while the graph is built."""
+
+    def read(value: Any) -> Any:
+        known = getattr(value, "known_value", None) if is_tensor(value) else None
+        return kind.read(value if known is None else known.tolist())
+
+    return Kind(kind.expected, read, kind.exact)
+
+
 def require_constants(kind: Kind, tensor: Any) -> None:
     """Raises RefusedError if a scalar tensor is a constant, or picks one of several, as `tb.per_replica`
     does, and any of them is not of the kind."""
@@ -550,10 +560,10 @@ Anything: TypeAlias = Annotated[Any, ANYTHING]
 Flag: TypeAlias = Annotated[bool, FLAG]
 Text: TypeAlias = Annotated[str, TEXT]
 Name: TypeAlias = Annotated["str | None", optional(TEXT)]
-AxisNumber: TypeAlias = Annotated[int, whole()]
-AxisNumbers: TypeAlias = Annotated[
-    Any, optional(sequence(whole(), "a whole number or several in a list", lone=True))
-]  # a tuple of ints, or None
+AXIS = or_known(whole())
+AXES = or_known(sequence(AXIS, "a whole number or several in a list", lone=True))
+AxisNumber: TypeAlias = Annotated[int, AXIS]
+AxisNumbers: TypeAlias = Annotated[Any, optional(AXES)]  # a tuple of ints, or None
 Count: TypeAlias = Annotated[int, whole(0)]
 Word: TypeAlias = Annotated[int, WORD]
 Positive: TypeAlias = Annotated[int, whole(1)]

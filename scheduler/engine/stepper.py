@@ -18,7 +18,12 @@ from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
-from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from tensorbow.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+)
 
 
 class Stepper:
@@ -68,7 +73,10 @@ class Stepper:
             while not self._results and run.finished_at is None:
                 run.take(run.next_message())
         except BaseException as error:
+            waiting = ", ".join(self.engine.learners.waiting)
             self._end(f"{type(error).__name__}: {error}")
+            if isinstance(error, DeadlineExceededError) and waiting:
+                raise DeadlineExceededError(f"{error}; it waited for {waiting}") from None
             raise
         done = len(self._results[-1].rounds) if self._results else 0
         if run.finished_at is not None or done < rounds:

@@ -20,6 +20,7 @@ from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.replica_executor import waiting_in
 from scheduler.replicas.endless_loops import loops_end
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
@@ -439,6 +440,11 @@ class Learners:
         """The part of the selected step that replicas run by the dynamic executor, if there is one."""
         step = self.replicas[0].step
         return step.part if isinstance(step, DividedExecutable) else None
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ops that dynamic parts wait for now, each with its replica, as text."""
+        return waiting_in((replica.index, replica.executor) for replica in self.replicas)
 
     @property
     def runs_executors(self) -> bool:

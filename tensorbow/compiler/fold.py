@@ -24,6 +24,8 @@ from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.function_calls import Call
 from tensorbow.graph import Attrs, OpDef, Operation, Tensor, add_iteration, blame
+from tensorbow.ops.arrays import Transpose
+from tensorbow.ops.axis_order import TransposeBy, permutation_of
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import (
     AtMost,
@@ -456,6 +458,9 @@ class _Folder:
             values.setdefault(op.outputs[0], inputs[0])
             self.notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
             return
+        if definition is TransposeBy and inputs[1].constant is not None:
+            attrs = {"perm": permutation_of(inputs[1].constant, inputs[0].spec)}
+            definition, inputs = Transpose, inputs[:1]
         outer = self._calls[0] if self._calls else op
         node = Node(f"{scope}{op.name}{tag}", definition, attrs, inputs, outer.id, op.source)
         node.swaps = op.context is not None and op.context.swap_memory

@@ -6,6 +6,7 @@ object, so nothing is looked up by name at run time and a missing part shows whe
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 
 from tensorbow.errors import InternalError, InvalidArgumentError, NotFoundError
 from tensorbow.graph.build import build_op
-from tensorbow.specs import Array, DType, TensorSpec, UnknownRankError
+from tensorbow.specs import Array, DType, TensorSpec, UnknownRankError, as_dtype
 
 if TYPE_CHECKING:
     from tensorbow.graph.operation import Operation, Tensor
@@ -120,18 +121,24 @@ class Resources:
     """Objects that ops of one session share, such as queues, by key. All methods are thread-safe.
 
     named: objects that sessions share by name (`tensorbow.queues.named_objects`); None: those of the process.
-    has_value: tells whether a variable has a value, by its name and container.
+    has_value: tells whether a variable has a value, by its name and container. owner: has the objects, and
+    outlives this.
     """
 
     def __init__(
-        self, named: Any = None, has_value: Callable[[str, str], bool] = lambda *variable: True
+        self,
+        named: Any = None,
+        has_value: Callable[[str, str], bool] = lambda *variable: True,
+        owner: Resources | None = None,
     ) -> None:
-        self.named, self.has_value = named, has_value
+        self.named, self.has_value, self._owner = named, has_value, owner
         self._lock = RLock()
         self._held: dict[Any, Any] = {}
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """The object of that key; made on first use."""
+        if self._owner is not None:
+            return self._owner.get(key, make)
         with self._lock:
             if key not in self._held:
                 self._held[key] = make()
@@ -329,6 +336,26 @@ class OpDef:
     def is_view(self) -> bool:
         """True if the output is the input's storage under another shape: nothing to compute."""
         return bool(self.alias) and not self.kernels
+
+    def small_results(self, inputs: Sequence[Array], attrs: Attrs, most: int) -> Sequence[Array | None]:
+        """The results for small arrays, by the spec's values or the reference kernel; None for each that is
+        not known so, or has more than `most` elements. Raises what these raise."""
+        specs = tuple(TensorSpec(array.shape, as_dtype(array.dtype), array) for array in inputs)
+        results = self.infer(specs, attrs)
+        kernel = self.kernels.get("cpu")
+        if any(spec.value is not None for spec in results):
+            return [spec.value for spec in results]
+        if any(not spec.is_static or math.prod(spec.extents) > most for spec in results):
+            return [None] * len(results)
+        if kernel is None:
+            views = [inputs[source].reshape(results[0].extents) for _, source in self.alias[:1]]
+            return views if self.is_view else [None] * len(results)
+        outputs = tuple(np.empty(spec.extents, spec.dtype.as_numpy_dtype) for spec in results)
+        scratch = kernel.scratch_specs(NodeSpec(attrs, specs, results))
+        made = tuple(np.empty(spec.extents, spec.dtype.as_numpy_dtype) for spec in scratch)
+        with np.errstate(all="ignore"):
+            kernel.bind(KernelCall(attrs, tuple(inputs), outputs, made))()
+        return outputs
 
     def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Adds this op to the default graph; returns its tensor, tuple of tensors, or Operation."""

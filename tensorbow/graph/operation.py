@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
+from tensorbow.graph.known_values import known_value
 from tensorbow.graph.user_lines import UserLine
 from tensorbow.kinds import SHAPE, read_as
-from tensorbow.specs import DimensionShape, DType, TensorShape, TensorSpec, compatible, render_dims
+from tensorbow.specs import Array, DimensionShape, DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
     from tensorbow.graph.control_flow import ControlFlowContext
@@ -72,6 +73,11 @@ class Tensor(TensorOperators):
     def spec(self) -> TensorSpec:
         """Static shape and dtype, and the value if it is known."""
         return self._spec
+
+    @property
+    def known_value(self) -> Array | None:
+        """The value, if it is small and follows from constants and static shapes alone."""
+        return known_value(self)
 
     @property
     def name(self) -> str:

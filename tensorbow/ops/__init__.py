@@ -8,6 +8,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     activations,
     adaptive_updates,
     arrays,
+    audio_summaries,
     average_pooling,
     averaging,
     bessel,

@@ -10,6 +10,8 @@ from tensorbow.array_likes import ArrayLike, as_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import as_tensor
 from tensorbow.kinds import (
+    AXES,
+    AXIS,
     TEXT,
     Kind,
     RefusedError,
@@ -17,6 +19,7 @@ from tensorbow.kinds import (
     number,
     one_of,
     optional,
+    or_known,
     or_tensor,
     sequence,
     whole,
@@ -80,12 +83,20 @@ def _read_pair(value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _or_constant(kind: Kind) -> Kind:
-    """The kind, or a constant tensor of such numbers."""
+def _or_axes(kind: Kind, highest: int) -> Kind:
+    """The kind of axes, or a tensor of such numbers, of this rank at most; a list that has tensors is one."""
 
     def read(value: Any) -> Any:
-        known = as_tensor(value).spec.value if is_tensor(value) else None
-        return kind.read(value if known is None else known.tolist())
+        if not is_tensor(value) and not (isinstance(value, (list, tuple)) and any(map(is_tensor, value))):
+            return kind.read(value)
+        try:
+            return kind.read(value)  # known while the graph is built
+        except RefusedError:
+            tensor = as_tensor(value if is_tensor(value) else list(value))
+        ndims = tensor.shape.ndims
+        if not tensor.dtype.is_integer or (ndims is not None and ndims > highest):
+            raise RefusedError
+        return tensor
 
     return Kind(kind.expected, read, kind.exact)
 
@@ -102,8 +113,8 @@ Texts: TypeAlias = Annotated[Any, sequence(TEXT, "a list of strings")]  # reads 
 Extents: TypeAlias = Annotated[Any, Kind("a list of whole numbers, or a vector of them", _read_shape)]
 StaticShape: TypeAlias = Annotated[Any, Kind("a list of whole numbers and None", _read_static_shape)]
 AnyNumber: TypeAlias = Annotated[Any, Kind("a number, True or False", _read_scalar)]
-BlockShape: TypeAlias = Annotated[Any, _or_constant(BLOCK)]  # reads a tuple of ints
-PairList: TypeAlias = Annotated[Any, _or_constant(PAIRS)]  # reads a tuple of pairs of ints
+BlockShape: TypeAlias = Annotated[Any, or_known(BLOCK)]  # reads a tuple of ints
+PairList: TypeAlias = Annotated[Any, or_known(PAIRS)]  # reads a tuple of pairs of ints
 WindowSize: TypeAlias = Annotated[Any, WINDOW]  # reads a tuple of ints
 Padding: TypeAlias = Annotated[
     str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)
@@ -127,7 +138,9 @@ def _read_sections(value: Any) -> Any:
 
 
 Sections: TypeAlias = Annotated[Any, Kind(f"{_SECTIONS.expected}, or a vector of them", _read_sections)]
-AxisList: TypeAlias = Annotated[Any, sequence(whole(), "a whole number or several in a list", lone=True)]
+AxisOrTensor: TypeAlias = Annotated[Any, _or_axes(AXIS, 0)]
+AxesOrTensor: TypeAlias = Annotated[Any, optional(_or_axes(AXES, 1))]  # a tuple of ints, a tensor, or None
+AxisList: TypeAlias = Annotated[Any, _or_axes(AXES, 1)]
 CountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(0))]
 PositiveCountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(1))]
 Rate: TypeAlias = Annotated[Any, or_tensor(number())]

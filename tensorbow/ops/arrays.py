@@ -20,8 +20,9 @@ from tensorbow.graph import (
     register_tensor_conversion,
 )
 from tensorbow.graph.build import DEEPEST
-from tensorbow.kinds import ITEMS, AxisNumber, AxisNumbers, Items, Kind, Name, RefusedError, checked
-from tensorbow.ops.argument_kinds import Extents
+from tensorbow.kinds import ITEMS, Items, Kind, Name, RefusedError, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxesOrTensor, AxisOrTensor, Extents
+from tensorbow.ops.axis_order import MovedAxes, TransposeBy
 from tensorbow.ops.broadcasting import (
     as_shape_vector,
     checked_axis,
@@ -119,8 +120,11 @@ ExpandDims = define_op(
 
 
 @checked
-def expand_dims(input: Any, axis: AxisNumber, name: Name = None) -> Tensor:
+def expand_dims(input: Any, axis: AxisOrTensor, name: Name = None) -> Tensor:
     """`input` with an axis of extent 1 inserted as axis `axis` of the result."""
+    if is_tensor(axis):
+        moved = MovedAxes(input, axis, more=1)
+        return moved.back(ExpandDims.tensor(moved.source, axis=-1), name)
     return ExpandDims.tensor(input, axis=axis, name=name)
 
 
@@ -150,11 +154,16 @@ Squeeze = define_op(
 
 
 @checked
-def squeeze(input: Any, axis: AxisNumbers = None, name: Name = None) -> Tensor:
+def squeeze(input: Any, axis: AxesOrTensor = None, name: Name = None) -> Tensor:
     """`input` without the given axes of extent 1, or without all of them.
 
     Raises InvalidArgumentError when an axis given has another extent.
     """
+    if is_tensor(axis):
+        moved = MovedAxes(input, axis)
+        if moved.numbers is None:
+            return Reshape.tensor(moved.last, moved.extents("none"), name=name)
+        return Squeeze.tensor(moved.last, axis=moved.numbers, name=name) if moved.numbers else moved.last
     return Squeeze.tensor(input, axis=axis or (), name=name)
 
 
@@ -199,11 +208,13 @@ Transpose = define_op(
 
 
 @checked
-def transpose(a: Any, perm: AxisNumbers = None, name: Name = None) -> Tensor:
+def transpose(a: Any, perm: AxesOrTensor = None, name: Name = None) -> Tensor:
     """`a` with its axis `perm[i]` as axis i; by default the axes are reversed.
 
     Raises InvalidArgumentError if `perm` is no permutation of the axes.
     """
+    if is_tensor(perm):
+        return TransposeBy.tensor(a, perm, name=name)
     return Transpose.tensor(a, perm=perm, name=name)
 
 
@@ -285,16 +296,22 @@ Joined: TypeAlias = Annotated[Any, Kind(ITEMS.expected, _read_joined)]
 
 
 @checked
-def concat(values: Joined, axis: AxisNumber, name: Name = None) -> Tensor:
+def concat(values: Joined, axis: AxisOrTensor, name: Name = None) -> Tensor:
     """Joins the tensors along `axis`; all other extents and the dtypes must be equal.
 
     Raises InvalidArgumentError if they are not, or if the list is empty.
     """
+    if is_tensor(axis):
+        with graph_of([*values, axis]).as_default():
+            dtypes = [each.dtype for each in values if is_tensor(each)]
+            moved = [MovedAxes(as_tensor(each, *dtypes[:1]), axis) for each in values]
+            joined = ConcatV2.tensor(*(each.last for each in moved), axis=-1)
+            return moved[0].back(joined, name)
     return ConcatV2.tensor(*values, axis=axis, name=name)
 
 
 @checked
-def stack(values: Items, axis: AxisNumber = 0, name: Name = None) -> Tensor:
+def stack(values: Items, axis: AxisOrTensor = 0, name: Name = None) -> Tensor:
     """Stacks tensors of one shape and dtype along a new axis `axis`.
 
     Raises InvalidArgumentError if shapes or dtypes differ, or if the list is empty.

@@ -10,7 +10,9 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
 from tensorbow.graph.definition import GradientRule
-from tensorbow.kinds import AxisNumber, Flag, Name, checked
+from tensorbow.kinds import Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxisOrTensor
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import checked_axis
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply
@@ -129,23 +131,29 @@ Recurrence = define_op(
 
 @checked
 def cumsum(
-    x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
+    x: Any, axis: AxisOrTensor = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
     """Cumulative sums along `axis`: [a, b, c] gives [a, a + b, a + b + c].
 
     `exclusive` leaves the element itself out; `reverse` sums from the end.
     """
+    if is_tensor(axis):
+        moved = MovedAxes(x, axis)
+        return moved.back(cumsum(moved.last, -1, exclusive, reverse), name)
     return Cumsum.tensor(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
 
 
 @checked
 def cumprod(
-    x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
+    x: Any, axis: AxisOrTensor = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
     """Cumulative products along `axis`, see `cumsum`.
 
     The gradient is also correct at zeros (TensorFlow's is NaN there).
     """
+    if is_tensor(axis):
+        moved = MovedAxes(x, axis)
+        return moved.back(cumprod(moved.last, -1, exclusive, reverse), name)
     return Cumprod.tensor(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
 
 

@@ -23,8 +23,9 @@ from tensorbow.graph import (
     register_tensor_conversion,
 )
 from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, checked, is_tensor
-from tensorbow.ops.argument_kinds import AnyNumber, CountOrTensor, numbers_of
+from tensorbow.ops.argument_kinds import AnyNumber, AxisOrTensor, CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
 from tensorbow.ops.constant import constant, require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
@@ -136,7 +137,7 @@ def gather(
     indices: Any,
     validate_indices: Flag | None = None,
     name: Name = None,
-    axis: AxisNumber | None = None,
+    axis: AxisOrTensor | None = None,
     batch_dims: AxisNumber = 0,
 ) -> Tensor:
     """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which the axes of `indices` replace.
@@ -148,9 +149,26 @@ def gather(
     from the rank of `indices`. The ranks must be known then, and `axis` not be before the others: else
     InvalidArgumentError is raised.
     """
+    if isinstance(axis, Tensor):
+        return _gather_along(as_tensor(params), as_tensor(indices), axis, batch_dims, name)
     if batch_dims:
         return _gather_by_example(as_tensor(params), as_tensor(indices), axis, batch_dims, name)
     return GatherV2.tensor(params, indices, axis=axis or 0, name=name)
+
+
+def _gather_along(params: Tensor, indices: Tensor, axis: Tensor, batch_dims: int, name: str | None) -> Tensor:
+    """Slices along an axis that depends on data: along the last one, whose place the new axes then leave."""
+    depth = indices.shape.ndims
+    if batch_dims or depth is None:
+        raise InvalidArgumentError(
+            f"gather: axis {axis.name} is no constant: expected batch_dims=0 and indices of a known rank, "
+            f"got batch_dims={batch_dims} and {indices.spec}; give the axis as a number, or set_shape"
+        )
+    moved = MovedAxes(params, axis)
+    with params.graph.as_default(), name_scope(name or "gather"):
+        found: Tensor = GatherV2.tensor(moved.last, indices, axis=-1)
+        first = strided_slice(moved.order, slice(-1, None))
+        return MovedAxes(found, add(first, constant(list(range(depth)), int32))).back(found)
 
 
 def _gather_by_example(
@@ -350,7 +368,7 @@ def one_hot(
     depth: CountOrTensor,
     on_value: AnyNumber | None = None,
     off_value: AnyNumber | None = None,
-    axis: AxisNumber | None = None,
+    axis: AxisOrTensor | None = None,
     dtype: AsDType | None = None,
     name: Name = None,
 ) -> Tensor:
@@ -362,6 +380,9 @@ def one_hot(
 
     Raises InvalidArgumentError for values that the dtype cannot hold.
     """
+    if isinstance(axis, Tensor):
+        moved = MovedAxes(indices, axis, more=1)
+        return moved.back(one_hot(moved.source, depth, on_value, off_value, -1, dtype), name)
     dtype = float32 if dtype is None else dtype
     on, off = 1 if on_value is None else on_value, 0 if off_value is None else off_value
     require_scalar("one_hot", "on_value", on, dtype)

@@ -20,7 +20,6 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import (
-    AxisNumber,
     Flag,
     Name,
     Seed,
@@ -32,9 +31,10 @@ from tensorbow.kinds import (
     or_tensor,
     refuse,
 )
-from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
+from tensorbow.ops.argument_kinds import AxisOrTensor, DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
@@ -170,7 +170,7 @@ BiasAddGrad = define_op(
 
 
 @checked
-def softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
+def softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
     """exp(logits) / sum(exp(logits)) along an axis, by default the last one; floating, halves as float32.
 
     Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
@@ -179,7 +179,7 @@ def softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> T
 
 
 @checked
-def log_softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
+def log_softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
     """logits - log(sum(exp(logits))) along an axis, by default the last one, without overflow.
 
     Halves are computed as float32. Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
@@ -188,9 +188,12 @@ def log_softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) 
 
 
 def _along(
-    op: str, of_last: Callable[..., Any], logits: Tensor, axis: int | None, name: str | None
+    op: str, of_last: Callable[..., Any], logits: Tensor, axis: int | Tensor | None, name: str | None
 ) -> Tensor:
     """Result of an op of the last axis, computed along another one."""
+    if isinstance(axis, Tensor):
+        moved = MovedAxes(logits, axis)
+        return moved.back(of_last(moved.last), name)
     order = order_with_last(op, logits, axis)
     if order is None:
         result: Tensor = of_last(logits, name=name)

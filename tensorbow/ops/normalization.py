@@ -8,8 +8,8 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import AxisNumber, AxisNumbers, Count, Flag, Name, NonNegative, Number, checked
-from tensorbow.ops.argument_kinds import DataFormat, Rate
+from tensorbow.kinds import AxisNumber, Count, Flag, Name, NonNegative, Number, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxesOrTensor, DataFormat, Rate
 from tensorbow.ops.arrays import expand_dims, reshape, squeeze, stack
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.ops.broadcasting import checked_axis, shape, size
@@ -53,7 +53,7 @@ __all__ = [
 
 @checked
 def moments(
-    x: Any, axes: AxisNumbers, shift: Any = None, name: Name = None, keep_dims: Flag = False
+    x: Any, axes: AxesOrTensor, shift: Any = None, name: Name = None, keep_dims: Flag = False
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance (of the population, not of a sample) over `axes`; floating.
 
@@ -66,7 +66,9 @@ def moments(
         variance = reduce_mean(square(subtract(tensor, mean)), axes, keepdims=True, name="variance")
         if keep_dims:
             return mean, variance
-        return (mean, variance) if axes == () else (squeeze(mean, axes), squeeze(variance, axes))
+        if not is_tensor(axes) and axes == ():
+            return mean, variance
+        return squeeze(mean, axes), squeeze(variance, axes)
 
 
 @checked
@@ -216,7 +218,7 @@ def cross_replica_batch_norm(
 
 @checked
 def l2_normalize(
-    x: Any, axis: AxisNumbers | None = None, epsilon: NonNegative = 1e-12, name: Name = None
+    x: Any, axis: AxesOrTensor = None, epsilon: NonNegative = 1e-12, name: Name = None
 ) -> Tensor:
     """`x` divided by its Euclidean norm over `axis` (None: all axes), or by sqrt(epsilon) if that is greater.
 

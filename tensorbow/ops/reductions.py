@@ -21,8 +21,10 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.graph.definition import GradientRule, _NotDifferentiable
-from tensorbow.kinds import AsDType, AxisNumber, AxisNumbers, Flag, Name, checked
+from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxesOrTensor, AxisOrTensor
 from tensorbow.ops.arrays import expand_dims, reshape, squeeze
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.cumulative import others
@@ -219,7 +221,7 @@ All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
 
 @checked
 def reduce_sum(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The sum over `axis`: an int, several, or None for all axes. `keepdims` leaves extents of 1."""
     return _reduce(Sum, input_tensor, axis, keepdims, name)
@@ -227,7 +229,7 @@ def reduce_sum(
 
 @checked
 def reduce_mean(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The mean over `axis`, see `reduce_sum`; NaN if there are no elements.
 
@@ -245,7 +247,7 @@ def reduce_mean(
 
 @checked
 def reduce_max(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) if it is empty."""
     return _reduce(Max, input_tensor, axis, keepdims, name)
@@ -253,7 +255,7 @@ def reduce_max(
 
 @checked
 def reduce_min(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) if it is empty."""
     return _reduce(Min, input_tensor, axis, keepdims, name)
@@ -261,7 +263,7 @@ def reduce_min(
 
 @checked
 def reduce_prod(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The product over `axis`, see `reduce_sum`; 1 if there are no elements."""
     return _reduce(Prod, input_tensor, axis, keepdims, name)
@@ -269,7 +271,7 @@ def reduce_prod(
 
 @checked
 def reduce_euclidean_norm(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The root of the sum of squares over `axis`, see `reduce_sum`; of complex numbers of absolute values.
 
@@ -286,7 +288,7 @@ def reduce_euclidean_norm(
 
 @checked
 def reduce_logsumexp(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """log(sum(exp(input))) over `axis` (floating), see `reduce_sum`; without overflow."""
     x = as_tensor(input_tensor)
@@ -294,13 +296,13 @@ def reduce_logsumexp(
         top = reduce_max(x, axis, keepdims=True)
         top = stop_gradient(select(is_finite(top), top, 0.0))
         result = add(log(reduce_sum(exp(subtract(x, top)), axis, keepdims=True)), top)
-        return result if keepdims or axis == () else squeeze(result, axis)
+        return result if keepdims or (not is_tensor(axis) and axis == ()) else squeeze(result, axis)
 
 
 @checked
 def count_nonzero(
     input_tensor: Any,
-    axis: AxisNumbers = None,
+    axis: AxesOrTensor = None,
     keepdims: Flag = False,
     dtype: AsDType = int64,
     name: Name = None,
@@ -314,7 +316,7 @@ def count_nonzero(
 
 @checked
 def reduce_any(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """True if any element (bool) over `axis` is true, see `reduce_sum`."""
     return _reduce(Any_, input_tensor, axis, keepdims, name)
@@ -322,13 +324,21 @@ def reduce_any(
 
 @checked
 def reduce_all(
-    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+    input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """True if all elements (bool) over `axis` are true, see `reduce_sum`."""
     return _reduce(All, input_tensor, axis, keepdims, name)
 
 
 def _reduce(definition: OpDef, x: Any, axis: Any, keepdims: bool, name: str | None) -> Tensor:
+    if is_tensor(axis):
+        moved = MovedAxes(x, axis)
+        with moved.graph.as_default(), name_scope(name or definition.name):
+            if moved.numbers is None:
+                joined = definition.tensor(reshape(moved.last, moved.extents("product")), axis=(-1,))
+                return moved.back(reshape(joined, moved.extents("ones"))) if keepdims else joined
+            result = definition.tensor(moved.last, axis=moved.numbers, keepdims=keepdims)
+            return moved.back(result) if keepdims else result
     return definition.tensor(x, axis=axis, keepdims=keepdims, name=name)
 
 
@@ -372,18 +382,20 @@ ArgMax = define_op(
 
 @checked
 def argmax(
-    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+    input: Any, axis: AxisOrTensor | None = None, name: Name = None, *, output_type: AsDType = int64
 ) -> Tensor:
     """The position of the greatest element along `axis` (default 0), the first of equals; int64 or int32.
 
     Raises InvalidArgumentError if the axis is empty.
     """
+    if is_tensor(axis):
+        return ArgMax.tensor(MovedAxes(input, axis).last, axis=-1, output_type=output_type, name=name)
     return ArgMax.tensor(input, axis=axis or 0, output_type=output_type, name=name)
 
 
 @checked
 def argmin(
-    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+    input: Any, axis: AxisOrTensor | None = None, name: Name = None, *, output_type: AsDType = int64
 ) -> Tensor:
     """The position of the smallest element along `axis` (default 0), see `argmax`."""
     x = as_tensor(input)

@@ -18,9 +18,10 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AxisNumber, Count, Name, checked, is_tensor
-from tensorbow.ops.argument_kinds import AxisList, Extents, Sections
+from tensorbow.kinds import Count, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AxisList, AxisOrTensor, Extents, Sections
 from tensorbow.ops.arrays import concat, reshape, squeeze, stack
+from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import (
     SumTo,
     as_shape_vector,
@@ -118,7 +119,7 @@ Split = define_op(
 def split(
     value: Any,
     num_or_size_splits: Sections,
-    axis: AxisNumber = 0,
+    axis: AxisOrTensor = 0,
     num: Count | None = None,
     name: Name = None,
 ) -> list[Tensor]:
@@ -128,6 +129,9 @@ def split(
     vector of a known length or scalars in a list, make the step run in the dynamic mode.
     Raises InvalidArgumentError if the pieces do not fit the axis.
     """
+    if is_tensor(axis):
+        moved = MovedAxes(value, axis)
+        return [moved.back(part) for part in split(moved.last, num_or_size_splits, -1, num, name)]
     if is_tensor(num_or_size_splits):
         return split_by_data(value, as_tensor(num_or_size_splits), axis, num, name)
     sizes: tuple[int, ...] | None = None
@@ -149,13 +153,15 @@ def split(
 
 
 @checked
-def unstack(value: Any, num: Count | None = None, axis: AxisNumber = 0, name: Name = None) -> list[Tensor]:
+def unstack(value: Any, num: Count | None = None, axis: AxisOrTensor = 0, name: Name = None) -> list[Tensor]:
     """The slices along `axis`, without that axis: the inverse of `stack`.
 
     `num` must be given if the extent of the axis is unknown. Raises InvalidArgumentError if
     neither is known, or they differ.
     """
     tensor = as_tensor(value)
+    if is_tensor(axis):
+        return unstack(MovedAxes(tensor, axis).last, num, -1, name)
     if num is None:
         dims = tensor.spec.shape
         num = None if dims is None else dims[checked_axis("unstack", axis, len(dims))]
@@ -267,5 +273,16 @@ ReverseV2 = define_op(
 
 @checked
 def reverse(tensor: Any, axis: AxisList, name: Name = None) -> Tensor:
-    """`tensor` with its elements in reverse order along each axis of `axis`."""
+    """`tensor` with its elements in reverse order along each axis of `axis`.
+
+    Axes that are no constants need a vector of a known length: else InvalidArgumentError is raised.
+    """
+    if is_tensor(axis):
+        moved = MovedAxes(tensor, axis)
+        if moved.numbers is None:
+            raise InvalidArgumentError(
+                f"reverse: axis {axis.name} is {axis.spec}, expected axes whose number is known; give its "
+                "length by set_shape"
+            )
+        return moved.back(ReverseV2.tensor(moved.last, axis=moved.numbers), name)
     return ReverseV2.tensor(tensor, axis=axis, name=name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AxisNumbers, Flag, Name, checked
+from tensorbow.kinds import Flag, Name, checked
+from tensorbow.ops.argument_kinds import AxesOrTensor
 from tensorbow.ops.broadcasting import ones_like
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import add, divide, multiply, reciprocal, square, subtract
@@ -17,7 +18,7 @@ __all__ = ["normalize_moments", "sufficient_statistics", "weighted_moments"]
 
 @checked
 def sufficient_statistics(
-    x: Any, axes: AxisNumbers, shift: Any = None, keep_dims: Flag = False, name: Name = None
+    x: Any, axes: AxesOrTensor, shift: Any = None, keep_dims: Flag = False, name: Name = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The number of elements over `axes`, their sum, the sum of their squares, and the shift, or None.
 
@@ -48,7 +49,7 @@ def normalize_moments(
 
 @checked
 def weighted_moments(
-    x: Any, axes: AxisNumbers, frequency_weights: Any, name: Name = None, keep_dims: Flag = False
+    x: Any, axes: AxesOrTensor, frequency_weights: Any, name: Name = None, keep_dims: Flag = False
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance over `axes` of elements that count by `frequency_weights`, which broadcast to `x`."""
     with graph_of([x, frequency_weights]).as_default(), name_scope(name or "weighted_moments"):

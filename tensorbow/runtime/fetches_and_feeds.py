@@ -85,12 +85,16 @@ class Arguments:
         """The fed values, unconverted, by tensor. Raises what `fed` raises."""
         if not isinstance(feed_dict, Mapping):
             raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
-        if _OF_SEVERAL.isdisjoint(map(type, feed_dict)):
+        for key in feed_dict:
+            if type(key) is not Tensor and isinstance(key, (SparseTensor, IndexedSlices, tuple)):
+                break
+        else:
             return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
         pairs = [
             pair
             for key, value in feed_dict.items()
-            for pair in (parts_of(key, value) if type(key) in _OF_SEVERAL else [(key, value)])
+            for one, of_one in _leaves_of(key, value)
+            for pair in (parts_of(one, of_one) if type(one) in _OF_SEVERAL else [(one, of_one)])
         ]
         return dict(zip(self.feed_list([k for k, _ in pairs], call), [v for _, v in pairs], strict=True))
 
@@ -134,6 +138,20 @@ class Arguments:
         if not value.is_static:
             raise InvalidArgumentError(f"feed {tensor.name}: {value} must be fully known to plan a step")
         return value.extents
+
+
+def _leaves_of(key: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Pairs of keys and values; of a tuple, such as the state of a cell, those of its leaves.
+
+    Raises InvalidArgumentError for a value of another structure.
+    """
+    if not isinstance(key, tuple):
+        return [(key, value)]
+    if not isinstance(value, (tuple, list)) or len(value) != len(key):
+        raise InvalidArgumentError(
+            f"feed {shown(key)}: expected a value of the same structure, {len(key)} parts, got {shown(value)}"
+        )
+    return [pair for one, part in zip(key, value, strict=True) for pair in _leaves_of(one, part)]
 
 
 def _opened(leaf: Any) -> Any:

@@ -160,6 +160,7 @@ class Session:
             self.device,
             soft=self._soft,
             name=self._name,
+            host_objects=self.graph.host_objects,
         )
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._stack = ExitStack()
@@ -195,7 +196,7 @@ class Session:
                     values = self.run(fetches, feed_dict)
                 if run_metadata is not None and watch.used:
                     self._describe_run(fetches, feed_dict, options, run_metadata)
-                if not watch.used:
+                if not watch.used and (run_metadata is not None or watch.deadline_s is None):
                     warn_at_user_line(
                         f"run: options have no effect on a step of {type(self).__name__} that runs "
                         "elsewhere or trains replicas; tb.profiler.trace writes the timeline of a block"

@@ -36,6 +36,22 @@ CALLS: Mapping[str, Call] = {
         COLLECTIONS,
         names=("summary",),
     ),
+    "summary.audio": Call(
+        lambda: {"name": "a", "tensor": np.zeros((1, 2, 1), np.float32), "sample_rate": 8000.0},
+        {**COMMON, "max_outputs": "count", "sample_rate": "tensor"},
+        COLLECTIONS,
+        names=("summary",),
+    ),
+    "summary.tensor_summary": Call(
+        lambda: {"name": "t", "tensor": [1.0]},
+        {
+            **COMMON,
+            **dict.fromkeys(("summary_description", "display_name"), "name"),
+            "summary_metadata": "object or none",
+        },
+        COLLECTIONS,
+        names=("summary",),
+    ),
     "summary.text": Call(
         lambda: {"name": "t", "tensor": "words"},
         {**COMMON, "tensor": "text"},

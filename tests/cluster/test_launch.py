@@ -511,6 +511,18 @@ def test_a_checkpoint_without_a_part_of_it_is_gone_on_with_from_z(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_part_of_a_checkpoint_that_cannot_be_written_is_said_once(tmp_path):
+    (tmp_path / "run" / "checkpoint-000000025.worker1.safetensors" / "in the way").mkdir(parents=True)
+    with launched(tmp_path, *TRAIN, "--output", "run", "--resume", "auto") as job:
+        _, err = job.communicate(timeout=60)
+    assert job.returncode == 1
+    (line,) = err.splitlines()
+    part = tmp_path / "run" / "checkpoint-000000025.worker1.safetensors"
+    assert line.startswith(f"worker 1: tensorbow: cannot write '{part}': ")
+    assert not rounds(tmp_path / "run")
+
+
+@pytest.mark.slow
 def test_other_numbers_of_workers_go_on_from_z(tmp_path):
     for number, extra in ((2, ()), (3, ("--resume", "auto", "--epochs", "14"))):
         prefix = ("-m", "tensorbow", "launch", "-n", str(number))

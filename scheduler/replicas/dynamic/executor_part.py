@@ -39,7 +39,7 @@ class ExecutorPart(Generic[CompiledRegion]):
     ):
         """inputs: of the whole step, in the order of a batch. crossing: what it makes for the planned part.
         gradients: those of `crossing` that the planned part reads in GRADIENTS. known: specs of what `ops`
-        make. compile_region: compiles a region for inputs, with the memory of some tensors, see `compile_step`.
+        make. compile_region: compiles a region for inputs, with memory of some tensors (see `compile_step`).
         resources: objects that its ops share with those of other replicas, such as queues.
 
         homes: memory of values that regions make or read in place, where the host addresses it: of gradients,

@@ -217,13 +217,14 @@ class _Pass:
         end = emit_first_chunk(b, b.add(piece, index(1)), *geometry)
         share, share_end = self._share(thread, b.sub(end, first))
         with self._bounds_of(b.add(first, share), b.add(first, share_end)) as bounds:
-            sums = self._scratch_of(bounds[0])
             if stage is PassStage.SUMS:
-                self._emit_sums(shared, bounds, {**sums, self._total: own})
+                self._emit_sums(shared, bounds, {**self._scratch_of(bounds[0]), self._total: own})
             else:
                 two = {self._device: own, self._one: bytes_on(b, own, PIECE_SLOTS * slot)}
-                self._add_two.emit(b, load_pointer(b, shared, SharedWord.BASES), bounds, {**sums, **two})
-                self._emit_uses(thread, shared, bounds, sums)
+                with self._parts_of(bounds) as part:
+                    sums = {**self._scratch_of(part[0]), **two}
+                    self._add_two.emit(b, load_pointer(b, shared, SharedWord.BASES), part, sums)
+                    self._emit_uses(thread, shared, part, sums)
 
     def emit_shared(
         self, thread: ir.Value, offset: int, first_flag: int, halves: bool, shares_central: bool
@@ -287,7 +288,7 @@ class _Pass:
             behind = b.sub(block, index(LAG))
             with b.if_then(b.icmp_signed(">=", behind, first)), b.if_then(is_here(behind)):
                 wait_for(behind)
-                with self._chunks_of(behind) as bounds:
+                with self._chunks_of(behind) as chunk, self._parts_of(chunk) as bounds:
                     sums = self._scratch_of(bounds[0])
                     bases = load_pointer(b, shared, SharedWord.BASES)
 
@@ -358,6 +359,14 @@ class _Pass:
             rest = builder.add(begin, index(self._chunk), flags=["nsw"])
             in_range = builder.icmp_signed("<", rest, index(self._size))
             yield begin, builder.select(in_range, rest, index(self._size))
+
+    @contextmanager
+    def _parts_of(self, bounds: Bounds) -> Iterator[Bounds]:
+        """The loop over parts of a chunk whose sums stay in the first-level cache: their bounds."""
+        e, (begin, end) = self._emitter, bounds
+        with e.loop(end, begin, CHUNK) as first:
+            last = e.builder.add(first, index(CHUNK), flags=["nsw"])
+            yield first, e.builder.select(e.builder.icmp_signed("<", last, end), last, end)
 
     def _scratch_of(self, begin: ir.Value) -> dict[Ref, ir.Value]:
         """Addresses of a chunk's sums on the stack, as if whole vectors were there."""
