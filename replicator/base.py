@@ -317,7 +317,7 @@ class Replicator:
         """is_awaited: each round is waited for before the next one begins."""
         self._before_building(step_fn, given)
         with self.context():
-            inputs = inputs_of(given, self.share)
+            inputs = inputs_of(given, self.share, self._running.host)
             parts = self.devices[: self.devices_per_replica]
             options = self.synchronisation
             trace = Trace(

@@ -35,7 +35,8 @@ class MultiWorkerReplicator(MultiGpuReplicator):
     restore. `num_replicas` and `tb.replica_id()` count the replicas of all workers; `run` and `train` give
     each worker the results of its own, `[num_local_replicas, ...]`, and so do `local_results`, `reduce_mean`,
     `reduce_sum` and `replica_values`; collectives in the step, as `tb.all_reduce`, join those of all workers.
-    Collectives in another order, or options that differ, are an error that names two workers.
+    Collectives in another order, or options or numbers of an optimiser that differ, are an error that names
+    two workers; `tb.per_replica([...])` gives replicas rates of their own.
 
         replicator = tb.MultiWorkerReplicator(["/cpu:0"], replicas_per_gpu=2)
         for losses in replicator.train(step_fn, input_fn, steps=100):

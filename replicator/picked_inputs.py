@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from replicator.dataset_inputs import DatasetInputs
-from replicator.input_functions import PER_REPLICA, PER_WORKER, InputCalls, InputOptions, ReplicaShare
+from replicator.host_session import HostSession, is_host_input
+from replicator.input_functions import (
+    PER_REPLICA,
+    PER_WORKER,
+    CalledForEachStep,
+    InputCalls,
+    InputOptions,
+    ReplicaShare,
+)
 from replicator.inputs import ReplicaInputs, RoundInputs
 from replicator.step_inputs import StepInputs
 from scheduler import DatasetBatches
@@ -22,8 +30,11 @@ KEPT_DTYPES = [np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED]
 NO_KEY = BatchKey(0, 0, 0)  # rows are not augmented
 
 
-def inputs_of(options: InputOptions, share: ReplicaShare) -> StepInputs:
-    """Inputs of a step; calls `input_fn`. Raises as `ReplicaInputs` and `DatasetInputs`."""
+def inputs_of(options: InputOptions, share: ReplicaShare, host: HostSession | None = None) -> StepInputs:
+    """Inputs of a step; calls `input_fn`. Raises as `ReplicaInputs` and `DatasetInputs`.
+
+    host: draws what queues and readers make, which is otherwise part of the step.
+    """
     if options.split is not None and options.replication == PER_REPLICA:
         raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
     if options.input_fn is None:
@@ -31,6 +42,8 @@ def inputs_of(options: InputOptions, share: ReplicaShare) -> StepInputs:
     calls = InputCalls(options.input_fn, options.replication == PER_WORKER, share)
     if isinstance(calls[0], DatasetBatches):
         return DatasetInputs(calls, options, share)
+    if host is not None:
+        _draw_by(host, calls)
     source = None
     if isinstance(calls[0], Dataset) and options.split is None and options.smaller_batch != "compile":
         source = _source_of([calls[number] for number in range(len(calls))])
@@ -39,6 +52,22 @@ def inputs_of(options: InputOptions, share: ReplicaShare) -> StepInputs:
         if source is None
         else PickedInputs(calls, options, share, source)
     )
+
+
+def _draw_by(host: HostSession, calls: InputCalls) -> None:
+    """Replaces tensors of queues and readers by their values, drawn by a session.
+
+    Replicas whose number `input_fn` does not ask for draw from one input in turn.
+    """
+    given = _tensors(calls[0])
+    if is_host_input(given):
+        calls[0] = drawn = host.drawn(given)
+        for number in range(1, len(calls)):
+            calls[number] = host.drawn(_tensors(calls[number])) if calls.told_the_replica else drawn
+
+
+def _tensors(given: Any) -> Any:
+    return given.first if isinstance(given, CalledForEachStep) else given
 
 
 def _source_of(given: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from replicator.dataset_inputs import keep_data
+from replicator.host_session import HostSession
 from replicator.learned_values import CurrentValues, LastValues
 from replicator.replicated_step import BuiltStep, Columns
 from replicator.starting import Values, started_beside
@@ -15,7 +16,13 @@ from replicator.training_loop import TrainingLoop
 from scheduler import LearningEngine, Stepper
 from scheduler.engine.growing import new_variables
 from scheduler.workers.watch_client import told_error
-from tensorbow.errors import AbortedError, FailedPreconditionError, OutOfRangeError, raise_if_any
+from tensorbow.errors import (
+    AbortedError,
+    CancelledError,
+    FailedPreconditionError,
+    OutOfRangeError,
+    raise_if_any,
+)
 from tensorbow.graph import Graph
 
 
@@ -35,6 +42,7 @@ class RunningReplicas:
         self._ended = 0  # steps that there were at the last `shut_down`
         self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._lock = threading.Lock()
+        self.host = HostSession(graph)  # fills queues of the steps, and gives tables their values
 
     def has(self, step: BuiltStep) -> bool:
         """True if the replicas are there, and have the step."""
@@ -58,6 +66,7 @@ class RunningReplicas:
                 keep_data(stepper.engine, [*self.steps, step])
                 step.set_program(stepper.engine.add_program(*step.engine_program))
                 self._given = step.number + 1
+                self.host.start()
             self.steps.append(step)
 
     def begin(self, values: Values | None) -> None:
@@ -74,6 +83,7 @@ class RunningReplicas:
             self._given = len(self.steps)
             if old is not None:
                 old.shut_down()
+            self.host.start()
 
     def shut_down(self) -> None:
         """Finishes running steps, frees streams and memory, and keeps the last values; idempotent."""
@@ -83,6 +93,7 @@ class RunningReplicas:
             stepper, self.stepper = self.stepper, None
             self._given = 0
             if stepper is None:
+                self.host.close()
                 return
             self._ended = len(self.steps)
             try:
@@ -97,6 +108,7 @@ class RunningReplicas:
                 with suppress(FailedPreconditionError):
                     stepper.close()
                 stepper.engine.close()
+                self.host.close()
 
     # Runs ---------------------------------------------------------------------------------------
 
@@ -108,7 +120,8 @@ class RunningReplicas:
         with self._lock:
             stepper = self._stepper_of(step)
             self._go_back()
-            return step.launch(stepper, rounds)
+            with self._caused_by_host():
+                return step.launch(stepper, rounds)
 
     def begin_loop(self, loop: TrainingLoop) -> None:
         """Begins a training loop. Raises as `TrainingLoop.begin`."""
@@ -129,7 +142,17 @@ class RunningReplicas:
                 self._go_back(but=loop)
                 if loop not in self._loops:
                     self._loops.append(loop)
-                loop.launch(stepper, rounds)
+                with self._caused_by_host():
+                    loop.launch(stepper, rounds)
+
+    @contextmanager
+    def _caused_by_host(self) -> Iterator[None]:
+        """Context whose errors, where a thread of a queue has failed, are raised as the thread's."""
+        try:
+            yield
+        except (OutOfRangeError, CancelledError):
+            self.host.raise_error()
+            raise
 
     def leave_loop(self, loop: TrainingLoop) -> None:
         """Meets other workers at the end of a loop; where they go on, loops end wherever the replicas are."""

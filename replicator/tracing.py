@@ -142,7 +142,8 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
         tensors = tuple(leaf for leaf in leaves.values() if isinstance(leaf, Tensor))
         operations = [leaf for leaf in leaves.values() if isinstance(leaf, Operation)]
         metrics = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
-        program = StepProgram(tuple(fed), None, group(*operations, name="step"), metrics)
+        update = group(*operations, name="step")
+        program = StepProgram(tuple(fed), None, update, metrics, resources=graph.host_objects)
         _check_devices(trace, program)
     indices = iter(range(len(tensors)))
 

@@ -47,7 +47,6 @@ from tensorbow.errors import (
 )
 from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Mapped, Text, checked
-from tensorbow.nest import flatten
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import AsConfig, Explanation, Session
@@ -247,7 +246,7 @@ class TensorBowSession(Session):
 
         Arguments are those of `Session.explain`; feeds are global batches. Raises what `run` raises.
         """
-        elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
+        _, elements = self._arguments.fetch_list(fetches, "explain")
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
         elements = computed_for(elements, shapes)
         with self._door, self._turn:

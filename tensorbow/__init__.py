@@ -48,7 +48,7 @@ from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - def
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
-from tensorbow.errors import TensorBowError
+from tensorbow.errors import OpError, TensorBowError
 from tensorbow.functions import Defun, make_template
 from tensorbow.gradients import UnconnectedGradients, gradients, hessians
 from tensorbow.graph import (
@@ -100,6 +100,7 @@ from tensorbow.ops import tuple as tuple
 
 # Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
 from tensorbow.ops.arrays import *
+from tensorbow.ops.bessel import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
@@ -145,7 +146,9 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.static_checks import *
 from tensorbow.ops.tensor_indices import *
+from tensorbow.ops.tridiagonal import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -362,6 +365,7 @@ def __dir__() -> list[str]:
 
 
 half, double = float16, float64  # TensorFlow 1's other names
+newaxis = None  # in an index, as NumPy's: a new axis of extent 1
 
 __all__ = [
     "AUTO_REUSE",
@@ -389,6 +393,7 @@ __all__ = [
     "NoGradient",
     "NodeSpec",
     "NotDifferentiable",
+    "OpError",
     "Operation",
     "OptimizerOptions",
     "PaddingFIFOQueue",
@@ -492,6 +497,7 @@ __all__ = [
     "model_variables",
     "moving_average_variables",
     "name_scope",
+    "newaxis",
     "nn",
     "ones_initializer",
     "orthogonal_initializer",

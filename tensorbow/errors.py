@@ -15,6 +15,14 @@ class TensorBowError(Exception):
 
     task: str = ""
 
+    @property
+    def message(self) -> str:
+        """The error's text."""
+        return str(self)
+
+
+OpError = TensorBowError  # TensorFlow's name
+
 
 class InvalidArgumentError(TensorBowError, ValueError):
     """An argument, shape, dtype, option or file content is invalid."""

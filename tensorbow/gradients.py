@@ -150,7 +150,11 @@ def _as_list(value: Any) -> list[Any]:
 def _tensors(argument: str, value: Any) -> list[Tensor]:
     tensors = []
     for item in list(value) if isinstance(value, (list, tuple)) else [value]:
-        element = item._as_graph_element() if is_tensor(item) and not isinstance(item, Tensor) else item
+        element = item
+        if isinstance(item, IndexedSlices):
+            element = as_tensor(item)
+        elif is_tensor(item) and not isinstance(item, Tensor):
+            element = item._as_graph_element()
         if not isinstance(element, Tensor):
             raise refuse("gradients", argument, "tensors or variables", item)
         tensors.append(element)

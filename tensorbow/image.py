@@ -1,6 +1,7 @@
 """`tb.image`: ops on images under TensorFlow's names."""
 
-from tensorbow.input_ops import picture_ops
+from tensorbow.input_ops import jpeg_headers, picture_ops
+from tensorbow.input_ops.jpeg_headers import *
 from tensorbow.input_ops.picture_ops import *
 from tensorbow.ops import image_boxes, image_colors, image_edges, image_geometry, image_similarity, resizing
 from tensorbow.ops.image_boxes import *
@@ -19,3 +20,4 @@ __all__ += image_geometry.__all__
 __all__ += image_similarity.__all__
 __all__ += resizing.__all__
 __all__ += picture_ops.__all__
+__all__ += jpeg_headers.__all__

@@ -25,6 +25,7 @@ from tensorbow.ops.matrix_functions import matrix_logarithm as logm
 from tensorbow.ops.matrix_functions import matrix_square_root as sqrtm
 from tensorbow.ops.normalization import l2_normalize
 from tensorbow.ops.norms import norm
+from tensorbow.ops.tridiagonal import tridiagonal_matmul, tridiagonal_solve
 from tensorbow.optimizers.clipping import global_norm
 
 __all__ = [
@@ -63,4 +64,6 @@ __all__ = [
     "trace",
     "transpose",
     "triangular_solve",
+    "tridiagonal_matmul",
+    "tridiagonal_solve",
 ]

@@ -1,6 +1,7 @@
 """`tb.math`: functions of numbers under TensorFlow's names."""
 
 from tensorbow.ops.activations import softplus, softsign
+from tensorbow.ops.bessel import bessel_i0, bessel_i0e, bessel_i1, bessel_i1e
 from tensorbow.ops.complex_numbers import angle, conj, imag, real
 from tensorbow.ops.cumulative import cumprod, cumsum
 from tensorbow.ops.elementwise import (
@@ -115,6 +116,10 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "bessel_i0",
+    "bessel_i0e",
+    "bessel_i1",
+    "bessel_i1e",
     "betainc",
     "bincount",
     "ceil",

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tensorbow.missing_names import no_attribute as _no_attribute
+from tensorbow.ops.audio_summaries import audio, tensor_summary
 from tensorbow.ops.summaries import histogram, image, merge, merge_all, scalar, text
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ def __dir__() -> list[str]:
 __all__ = [
     "FileWriter",
     "FileWriterCache",
+    "audio",
     "histogram",
     "image",
     "merge",
     "merge_all",
     "scalar",
+    "tensor_summary",
     "text",
 ]

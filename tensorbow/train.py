@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.errors import NumericsError as NanLossDuringTrainingError  # of a NanTensorHook
 from tensorbow.input_ops.example_messages import NAMES as _OF_EXAMPLES
 from tensorbow.input_ops.example_messages import example_message as _example_message
 from tensorbow.input_ops.file_ops import match_filenames_once
@@ -70,7 +71,6 @@ from tensorbow.runtime import (
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
-    StepCounterHook,
     StopAtStepHook,
     create_global_step,
     get_global_step,
@@ -96,14 +96,17 @@ if TYPE_CHECKING:
     from tensorbow.cluster import ClusterSpec, Server, replica_device_setter
     from tensorbow.training import (
         CheckpointSaverHook,
+        CheckpointSaverListener,
         ChiefSessionCreator,
         MetaGraphDef,
         MonitoredTrainingSession,
         NewCheckpointReader,
+        ProfilerHook,
         SavedModel,
         Saver,
         SaverDef,
         Scaffold,
+        StepCounterHook,
         SummarySaverHook,
         Supervisor,
         SyncReplicasOptimizer,
@@ -130,14 +133,17 @@ _LATER = (
     *_OF_CLUSTERS,
     *_OF_EXAMPLES,
     "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "ChiefSessionCreator",
     "MetaGraphDef",
     "MonitoredTrainingSession",
     "NewCheckpointReader",
+    "ProfilerHook",
     "SavedModel",
     "Saver",
     "SaverDef",
     "Scaffold",
+    "StepCounterHook",
     "SummarySaverHook",
     "Supervisor",
     "SyncReplicasOptimizer",
@@ -193,6 +199,7 @@ __all__ = [
     "AdamWOptimizer",
     "BytesList",
     "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "ChiefSessionCreator",
     "ClusterSpec",
     "Constant",
@@ -217,12 +224,14 @@ __all__ = [
     "MomentumOptimizer",
     "MonitoredSession",
     "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
     "NanTensorHook",
     "NewCheckpointReader",
     "OneCycle",
     "Optimizer",
     "PiecewiseConstant",
     "PolynomialDecay",
+    "ProfilerHook",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "QueueRunner",

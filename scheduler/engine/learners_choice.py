@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.transport import Transport
+from scheduler.replicas.hyperparameters import of_schedule
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.step_program import StepProgram
@@ -14,6 +15,7 @@ from scheduler.workers.group import WorkerGroup
 from scheduler.workers.lockstep import Lockstep
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.optimizers import Schedule
 from tensorbow.specs import TensorSpec
 
 
@@ -47,10 +49,12 @@ def lockstep_of(
     options: Synchronisation,
     devices_per_replica: int,
     transport: Transport | None,
+    schedule: Schedule | None,
 ) -> Lockstep | None:
     """Agreement with other workers, if there are some.
 
-    Raises InvalidArgumentError for options that several workers do not take, or that differ between them.
+    Raises InvalidArgumentError for options that several workers do not take, or that differ between them, the
+    schedule of the learning rate included.
     """
     if workers is None or workers.size == 1:
         return None
@@ -66,5 +70,6 @@ def lockstep_of(
                 "train in one process"
             )
     lockstep = Lockstep(workers)
-    lockstep.require_equal("options of the synchronisation", options.listed())
+    rates = of_schedule(schedule) if options.sync != "none" else []
+    lockstep.require_equal("options of the synchronisation", [*options.listed(), *rates])
     return lockstep

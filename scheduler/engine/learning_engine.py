@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from scheduler.averaging.synchronisation import FREEZE, AsSynchronisation, OnNanAlone, Synchronisation
-from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource, ReadyLaunch
+from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
 from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.engine_arguments import (
     Ahead,
@@ -33,6 +33,7 @@ from scheduler.engine.rollback import Rollback
 from scheduler.engine.round_run import RoundRun
 from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
+from scheduler.engine.undoing import undo
 from scheduler.replicas.device_plans import MOST_STEPS, Compiled, results_kept
 from scheduler.replicas.parted_learners import PartedLearners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list
@@ -138,7 +139,7 @@ class LearningEngine:
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
         self.workers = workers
-        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport)
+        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport, schedule)
         try:
             self.learners = made_learners(
                 program,
@@ -456,11 +457,12 @@ class LearningEngine:
         replicas at the same round.
         Raises NumericsError for the first loss or gradient that is not finite (unless `on_nan` is `skip`);
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
-        of a failed op, of the batch source or of `on_results`. After a failed op all replicas and z are as
-        before its round, which is `round`: where some had gone on, the rounds since a copy of the state are
-        done again. With `fcfs`, with several workers, where a GPU is lost, and where native code of whole
-        rounds refuses an input (an index out of range, say), replicas may be some rounds apart, and `round`
-        an earlier one; go on from a checkpoint. Raises AbortedError where another worker has failed.
+        of a failed op, of the batch source or of `on_results`. After a failed op, or a label or index that
+        is out of range, all replicas and z are as before its round, which is `round`: where some had gone on,
+        the rounds since a copy of the state are done again. With `fcfs`, with several workers, where a GPU is
+        lost, and where native code refuses another number that it has computed from arrays, replicas may be
+        some rounds apart, and `round` an earlier one: the error says so; go on from a checkpoint. Raises
+        AbortedError where another worker has failed.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
@@ -497,7 +499,7 @@ class LearningEngine:
         on_results: OnResults | None,
     ) -> tuple[int, bool]:
         """Trains rounds; the round before which it ended, and whether that is on request."""
-        run = self.new_run(start, stop, on_results)
+        run = self.new_run(start, stop, on_results, self.new_rollback())
         source: BatchSource | None = None
         try:
             self.begin(run)
@@ -533,23 +535,26 @@ class LearningEngine:
             self._run = run
             self.learners.in_run = True
 
-    def new_run(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
-        """A run of rounds `start` to `stop` - 1, for `begin`."""
+    def new_run(
+        self, start: int, stop: int, on_results: OnResults | None, rollback: Rollback | None
+    ) -> EngineRun:
+        """A run of rounds `start` to `stop` - 1, for `begin`. rollback: for rounds in lockstep."""
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
             return TaskRun(*given, self._restarts.due_before)
         if self.options.backup:
             return BackupRun(*given, self.lockstep)
-        may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
-        rollback = Rollback(self.learners, self.outcomes) if may_go_back else None
         return RoundRun(*given, self.steps_per_launch, rollback, self.lockstep)
+
+    def new_rollback(self, last: Rollback | None = None) -> Rollback | None:
+        """What brings replicas back to one round after an op has failed, for runs in which one can."""
+        may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
+        return Rollback(self.learners, self.outcomes, last) if may_go_back else None
 
     def go_on(self, run: EngineRun, round: int) -> None:
         """Before `round` of a run that was settled: values may have been set."""
         with self._changing:
             run.settled = False
-            if isinstance(run, RoundRun) and run.rollback is not None:
-                run.rollback.forget()
             self._restarts.follow_counts(round)
 
     @contextmanager
@@ -614,34 +619,12 @@ class LearningEngine:
                 raise run.numerics_error()
             if isinstance(run.error, CudaError) and run.error.sticky:
                 raise self._with_host_copy(run.error) from run.error
-            if isinstance(run, RoundRun) and run.rollback is not None and run.broken_at is not None:
-                self._roll_back(run.rollback, run.broken_at)
-            elif isinstance(run, RoundRun) and run.broken_at is not None and self._fails_whole:
-                self.round = run.broken_at
+            if isinstance(run, RoundRun) and run.broken_at is not None:
+                whole = undo(run, run.broken_at, self.learners, self.outcomes, self.begin, self.end)
+                self.round = self.round if whole is None else whole
             raise_if_any(run.error)
         finally:
             run.error = None  # see raise_if_any
-
-    @property
-    def _fails_whole(self) -> bool:
-        """True if no replica has changed in the round in which an op has failed: it is of a dynamic part, or
-        the round was undone."""
-        return self.learners.runs_executors and self.lockstep is None
-
-    def _roll_back(self, rollback: Rollback, round: int) -> None:
-        """Brings all replicas to a round in which an op has failed."""
-        start, inputs = rollback.go_back(round)
-        again = RoundRun(self.learners, self.outcomes, start, round, 1, None, 1)
-        try:
-            self.begin(again)
-            again.advance()
-            for number, own in enumerate(inputs, start):
-                again.take(ReadyLaunch(number, own, lambda: None))
-            while again.finished_at is None:
-                again.take(again.next_message())
-        finally:
-            self.end(again)
-        self.round = round
 
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
@@ -725,21 +708,23 @@ class LearningEngine:
         next. Raises FailedPreconditionError while a run is going on in another thread.
         """
         with self._idle("close"):
-            self.learners.close()
-            lockstep, self.lockstep = self.lockstep, None
+            self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        lockstep, self.lockstep = self.lockstep, None
+        try:
             if lockstep is not None:
-                lockstep.close()
-                lockstep.free()
+                lockstep.close(error)  # first: none waits for this worker where the rest fails
+        finally:
+            with self._idle("close"):
+                try:
+                    self.learners.close()
+                finally:
+                    if lockstep is not None:
+                        lockstep.free()
 
     def __enter__(self) -> LearningEngine:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        lockstep, self.lockstep = self.lockstep, None
-        try:
-            if lockstep is not None:
-                lockstep.close(error)
-        finally:
-            self.close()
-        if lockstep is not None:
-            lockstep.free()
+        self._close(error)

@@ -1,28 +1,34 @@
 """Return of all replicas to one round, after an op failed in some of them only.
 
 Ops without compiled code (Python kernels) can fail in the middle of a round, when other replicas have done
-it, or later ones. A run with such ops copies the state now and then, and keeps the inputs of the rounds
-since; the rounds before the failed one are then done again from the copy, with the same bits. What dynamic
-parts do may have effects, and is not done again: there the state is copied before every round.
+it, or later ones, and native code can refuse an input there (an index out of range, say). A run with such ops
+copies the state now and then, and keeps the inputs of the rounds since; the rounds before the failed one are
+then done again from the copy, with the same bits. What dynamic parts do may have effects, and is not done
+again: there the state is copied before every round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
+from typing import cast
 
 import numpy as np
 
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.replicas.parted_learners import AnyLearners
-from tensorbow.data import BatchInputs
+from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, LaunchRecipes, RoundRecipes
 from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
 LEAST_S = 0.25  # between two copies
-COPIES = 100  # times as long as a copy takes passes until the next one
+COPIES = 100  # times as long as a copy takes passes until the next one,
+COPIES_OF_WHOLE_ROUNDS = 1000  # or in rounds of native code, which are fast,
+LONG_S = 30.0  # but no longer than that while COPIES have passed
 INPUTS_NBYTES = 64 << 20  # of the rounds since a copy, at most
+STATE_NBYTES = 1 << 30  # of all replicas and z: more is not copied for rounds of native code
 
 
 @dataclass(frozen=True)
@@ -51,32 +57,50 @@ class EngineState:
 
 
 class Rollback:
-    """Copy of the state in a run with one round a launch, and the inputs of the rounds since."""
+    """Copy of the state in a run, and the inputs of the launches since."""
 
-    def __init__(self, learners: AnyLearners, outcomes: StepOutcomes):
+    def __init__(self, learners: AnyLearners, outcomes: StepOutcomes, last: Rollback | None = None):
+        """last: of the run before, if that is to delay the first copy of rounds of native code."""
         self._learners, self._outcomes = learners, outcomes
-        self._each_round = learners.runs_executors
+        self._each_round, self._in_whole_rounds = learners.runs_executors, learners.launcher.may_refuse
         self._state: EngineState | None = None
-        self._copy_again_s = 0.0
-        self._inputs: list[list[BatchInputs]] = []  # by round since the copy, of each replica
-        self._nbytes = 0  # of their arrays
+        self._copy_again_s: float = 0.0 if last is None else last._copy_again_s
+        self._inputs: list[Sequence[BatchInputs | BatchRun]] = []  # by launch since the copy, of each replica
+        self._recipes: RoundRecipes | None = None  # those kept last
+        self._nbytes = 0  # of the inputs
 
     @staticmethod
     def is_needed(learners: AnyLearners) -> bool:
-        """True if replicas run op by op, so that one of them can fail alone.
+        """True if replicas run op by op, so that one of them can fail alone, or by native code that may
+        refuse an input, unless their state is large.
 
         On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
         """
+        if learners.launcher.may_refuse:
+            nbytes = sum(ref.nbytes for ref in learners.layout.refs().values())
+            return nbytes * (learners.count + 1) <= STATE_NBYTES
         kind, part = learners.replicas[0].device.kind, learners.executor_part
         return learners.launcher.most_rounds == 1 and (
             kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
         )
 
+    def is_due(self, inputs: Sequence[BatchInputs | BatchRun]) -> bool:
+        """True if a copy is to be made before the next launch, given its inputs by replica.
+
+        In rounds of native code only recipes are kept: copies of arrays would take as long as a short round.
+        """
+        if self._in_whole_rounds and not _are_recipes(inputs):
+            self.forget()
+            return False
+        if self._state is None and not self._in_whole_rounds:
+            return True
+        is_old = perf_counter() >= self._copy_again_s or self._nbytes > INPUTS_NBYTES
+        return self._each_round or is_old
+
     @property
-    def is_due(self) -> bool:
-        """True if a copy is to be made before the next launch."""
-        old = perf_counter() >= self._copy_again_s or self._nbytes > INPUTS_NBYTES
-        return self._state is None or self._each_round or old
+    def is_possible(self) -> bool:
+        """False if there is no copy."""
+        return self._state is not None
 
     def copy(self, round: int) -> None:
         """Copies the state before a round, while nothing is in flight."""
@@ -84,27 +108,55 @@ class Rollback:
         self.forget()
         self._state = EngineState.of(round, self._learners, self._outcomes)
         now = perf_counter()
-        self._copy_again_s = now + max(LEAST_S, COPIES * (now - began))
+        until_s = COPIES * (now - began)
+        if self._in_whole_rounds:
+            until_s = max(until_s, min(LONG_S, COPIES_OF_WHOLE_ROUNDS * (now - began)))
+        self._copy_again_s = now + max(LEAST_S, until_s)
 
-    def keep(self, inputs: Sequence[BatchInputs]) -> None:
-        """Keeps the inputs of the next round; arrays are copied, since their source uses them again."""
-        if self._each_round:
+    def keep(self, inputs: Sequence[BatchInputs | BatchRun]) -> None:
+        """Keeps the inputs of the next launch; arrays are copied, since their source uses them again."""
+        if self._each_round or self._state is None:
             return
-        kept: list[BatchInputs] = []
-        for own in inputs:
-            if isinstance(own, tuple):
-                own = tuple(np.array(array) for array in own)
-                self._nbytes += sum(array.nbytes for array in own)
-            kept.append(own)
-        self._inputs.append(kept)
+        if isinstance(inputs, LaunchRecipes):
+            if inputs.recipes is not self._recipes:
+                self._recipes = inputs.recipes
+                self._nbytes += inputs.recipes.picks_drawn_to(0).nbytes
+            self._inputs.append(inputs)
+        else:
+            self._inputs.append([self._copied(own) for own in inputs])
+
+    def _copied(self, own: BatchInputs | BatchRun) -> BatchInputs | BatchRun:
+        """Inputs of a replica; arrays are copied."""
+        if isinstance(own, (BatchRun, BatchRecipe)):
+            return own
+        arrays = tuple(np.array(array) for array in own)
+        self._nbytes += sum(array.nbytes for array in arrays)
+        return arrays
 
     def forget(self) -> None:
         """Drops the copy: values may have been set since."""
-        self._state, self._inputs, self._nbytes = None, [], 0
+        self._state, self._inputs, self._recipes, self._nbytes = None, [], None, 0
 
     def go_back(self, round: int) -> tuple[int, list[list[BatchInputs]]]:
         """Sets the state of the copy; its round, and the inputs of the rounds from there to `round` - 1."""
         if self._state is None:
             raise InternalError(f"there is no state from which step {round} can be reached")
         self._state.restore(self._learners, self._outcomes)
-        return self._state.round, self._inputs[: round - self._state.round]
+        rounds = (one for launch in self._inputs for one in _rounds_of(launch))
+        return self._state.round, [*islice(rounds, round - self._state.round)]
+
+
+def _are_recipes(inputs: Sequence[BatchInputs | BatchRun]) -> bool:
+    """True if the devices make the batches of a launch."""
+    if isinstance(inputs, LaunchRecipes):
+        return True
+    first = inputs[0]
+    return isinstance(first[0] if isinstance(first, BatchRun) else first, BatchRecipe)
+
+
+def _rounds_of(launch: Sequence[BatchInputs | BatchRun]) -> Iterator[list[BatchInputs]]:
+    """Inputs of the replicas in each round of a launch."""
+    if isinstance(launch[0], BatchRun):
+        yield from map(list, zip(*cast("Sequence[BatchRun]", launch), strict=True))
+    else:
+        yield [*cast("Sequence[BatchInputs]", launch)]

@@ -47,7 +47,7 @@ class RoundRun(EngineRun):
         rollback: Rollback | None = None,
         lockstep: Lockstep | None = None,
     ):
-        """steps: rounds of a launch. rollback: of a run with one round a launch, in which ops can fail.
+        """steps: rounds of a launch. rollback: of a run in which ops can fail.
         lockstep: with other workers; they meet before each launch, and at the end.
         """
         super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
@@ -62,7 +62,8 @@ class RoundRun(EngineRun):
         self._lockstep = lockstep
         self._others_failed = self._met_at_end = False
         self.rollback = rollback
-        self.broken_at: int | None = None  # the first round in which an op has failed
+        self.broken_at: int | None = None  # the first round in which an op has failed,
+        self.is_whole = False  # and whether all replicas here are as before it
 
     @property
     def in_flight(self) -> int:
@@ -76,10 +77,10 @@ class RoundRun(EngineRun):
             and self._next < min(self._end, self._oldest + self._launch_ahead)
             and self._next in self._ready
         ):
-            if self.rollback is not None and self.rollback.is_due:
+            if self.rollback is not None and self.rollback.is_due(self._ready[self._next].inputs):
                 if self.in_flight:
                     return
-                self.rollback.copy(self._next)
+                self.rollback.copy(self._first_round(self._next))
             if not self._all_go_on():
                 break
             self._next += 1
@@ -196,7 +197,7 @@ class RoundRun(EngineRun):
         rounds, inputs = self._rounds(launch), self._ready[launch].inputs
         self._require_inputs(rounds, inputs)
         if self.rollback is not None:
-            self.rollback.keep([own for own in inputs if not isinstance(own, BatchRun)])
+            self.rollback.keep(inputs)
         state, told = self._outcomes.states_of(rounds), self.inbox.put
         self._synchronisations += self._learners.launcher.launch(launch, rounds, inputs, state, told, told)
 
@@ -237,9 +238,11 @@ class RoundRun(EngineRun):
             self._hand_out(tasks, error is None)
         if error is not None:
             tasks.forget()
-            self._fail(error)
-            if self.broken_at is None:
+            follows = isinstance(error, AbortedError)  # on that of another replica, maybe in a later launch
+            if self.broken_at is None or (isinstance(self.error, AbortedError) and not follows):
                 self.broken_at = tasks.rounds.start + tasks.whole_rounds
+                self.is_whole = tasks.is_whole
+            self._fail(error)
         elif len(self._bad) > known:
             self._failed = True
             self.keep_error(AbortedError(f"not finite at step {min(self._bad)[0]}"))
@@ -256,6 +259,17 @@ class RoundRun(EngineRun):
             return  # nobody asks, or the launch before was not done to its end
         self.awaited += len(results.rounds)
         self._on_results(results)
+
+    @property
+    def has_workers(self) -> bool:
+        """True if replicas of other workers meet these."""
+        return self._lockstep is not None
+
+    def hand_out_again(self, results: Sequence[RoundResults]) -> None:
+        """Passes on the results of rounds that were done again, of those that were not passed on before."""
+        for each in results:
+            if self._on_results is not None and each.rounds.start >= self.awaited:
+                self._on_results(each)
 
     def _round_of(self, tasks: LaunchedRounds) -> RoundResults | None:
         """Fast path of `_rounds_of` for one round."""

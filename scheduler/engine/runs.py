@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from scheduler.batches.sources import ReadyBatch
@@ -18,11 +18,8 @@ from scheduler.workers.lockstep import Lockstep
 from scheduler.workers.pulse import PULSE
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices import Event
-from tensorbow.errors import (
-    AbortedError,
-    InvalidArgumentError,
-    NumericsError,
-)
+from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
+from tensorbow.runtime.run_watch import current_watch
 
 OnResults = Callable[[RoundResults], None]
 
@@ -57,9 +54,16 @@ class EngineRun(ABC):
         self._bad: list[tuple[int, bool, int]] = []  # (round, loss is finite, batch number) that end the run
 
     def next_message(self) -> Any:
-        """Waits for a message of the inbox."""
+        """Waits for a message of the inbox. Raises DeadlineExceededError past the limit of the session's run
+        that the calling thread is in."""
+        watch = current_watch()
+        if watch is not None:
+            watch.start_clock()
         PULSE.waits = True
-        message = self.inbox.get()
+        try:
+            message = self.inbox.get(timeout=None if watch is None else watch.left_s())
+        except Empty:
+            message = None  # wakes the run; the limit is past, or next to it
         PULSE.waits = False
         return message
 

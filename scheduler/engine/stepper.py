@@ -12,12 +12,18 @@ from scheduler.batches.sources import OnReady, ReadyBatch, ReadyLaunch
 from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-from scheduler.engine.rollback import EngineState
+from scheduler.engine.rollback import EngineState, Rollback
+from scheduler.engine.round_run import RoundRun
 from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
-from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from tensorbow.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+)
 
 
 class Stepper:
@@ -39,6 +45,7 @@ class Stepper:
         self.begun = start  # where rounds are given: the first one that had not begun at the last `settle`
         self._results: deque[RoundResults] = deque()  # that are there, and not given to the caller
         self._run: EngineRun | None = None
+        self._rollback: Rollback | None = None  # of the last run of single rounds
         self._rounds = self._launch = 0  # of the run: rounds of a launch, and the number of the next one
         self._closed = False
         self._lost = False  # in a forked process
@@ -52,8 +59,8 @@ class Stepper:
         `engine.rounds_before_restart` allows, at most `engine.most_steps_per_launch`; every other number than
         in the step before costs some time.
         Raises InvalidArgumentError for inputs that do not fit or dispatch `fcfs`, and otherwise as
-        `LearningEngine.run`: the replicas are then as their last finished task left them, and the next `step`
-        does the round again. Of several rounds some may be done.
+        `LearningEngine.run`: the next `step` does the round again. Of several rounds some may be done; go on
+        from a `state` before.
         """
         self._require_open()
         require_round_robin(self.engine.options, "a stepper's step")
@@ -66,7 +73,10 @@ class Stepper:
             while not self._results and run.finished_at is None:
                 run.take(run.next_message())
         except BaseException as error:
+            waiting = ", ".join(self.engine.learners.waiting)
             self._end(f"{type(error).__name__}: {error}")
+            if isinstance(error, DeadlineExceededError) and waiting:
+                raise DeadlineExceededError(f"{error}; it waited for {waiting}") from None
             raise
         done = len(self._results[-1].rounds) if self._results else 0
         if run.finished_at is not None or done < rounds:
@@ -217,6 +227,7 @@ class Stepper:
         state.restore(self.engine.learners, self.engine.outcomes)
         self._end()
         self.engine.round = self.round = state.round
+        self._rollback = None  # the next step may fail as the last one has: it is copied before
 
     def lose_thread(self) -> None:
         """Marks what is in flight as lost, in a forked process: nothing tells this process of its end."""
@@ -255,7 +266,8 @@ class Stepper:
             if rounds != self.engine.steps_per_launch:
                 self.engine.set_steps_per_launch(rounds)
             self._rounds, self._launch = rounds, self.round
-            run = self._run = self.engine.new_run(self.round, sys.maxsize, self._results.append)
+            rollback = self._new_rollback(rounds)
+            run = self._run = self.engine.new_run(self.round, sys.maxsize, self._results.append, rollback)
             try:
                 self.engine.begin(run)
             except BaseException:  # also an interrupt, which may come when it has begun
@@ -264,7 +276,16 @@ class Stepper:
                 raise
         elif self._run.settled:
             self.engine.go_on(self._run, self.round)
+            if isinstance(self._run, RoundRun):
+                self._run.rollback = self._new_rollback(rounds)
         return self._run
+
+    def _new_rollback(self, rounds: int) -> Rollback | None:
+        """Whoever launches several rounds goes back to their first one by `set_state`."""
+        if rounds > 1:
+            return None
+        self._rollback = self.engine.new_rollback(self._rollback)
+        return self._rollback
 
     def _fail(self, run: EngineRun) -> NoReturn:
         self._end()

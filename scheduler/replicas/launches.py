@@ -42,8 +42,13 @@ class LaunchedRounds:
 
     @property
     def whole_rounds(self) -> int:
-        """Rounds of a launch that failed which all replicas have done, where none has gone further."""
+        """Rounds of a launch that failed before the one in which it did; see RoundLaunch.whole_rounds."""
         return 0
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all replicas have done these and no more."""
+        return False
 
     def forget(self) -> None:
         """Holds the events no more: their errors hold frames, and these this object."""
@@ -78,6 +83,11 @@ class Launcher(ABC):
     least_rounds = 1  # of a launch whose rounds take long: more are faster
     caller_waits = False  # for the result, so that it may run the task in its own thread
     shares_central = False  # see RoundProgram
+
+    @property
+    def may_refuse(self) -> bool:
+        """True if native code of whole rounds may refuse an input in the middle of one."""
+        return False
 
     def connect(self) -> None:  # noqa: B027 - most need nothing
         """Takes what it shares with other workers; collective, once all have made such a launcher."""

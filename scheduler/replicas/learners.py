@@ -20,6 +20,7 @@ from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.replica_executor import waiting_in
 from scheduler.replicas.endless_loops import loops_end
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
@@ -118,7 +119,7 @@ class Learners:
         self._kept: list[DeviceDataset] = []  # the data set, by device, where devices keep it
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
-        self._own_exchanges = [program.exchanges]  # by program
+        self._programs = [program]
         self._launchers: dict[int, Launcher] = {}  # by program
         self._require_gpus(options)
         self._closed = False
@@ -226,7 +227,7 @@ class Learners:
         require_no_meeting(self.options, program.exchange_ops)
         executables = [plans.compile(program, shapes) for plans in self._plans]
         number, moved, first = self.replicas[0].steps, False, not self.central
-        self._own_exchanges[number:] = [program.exchanges]
+        self._programs[number:] = [program]
         try:
             self._bind_central(number, executables)
             if first:  # no step before updates weights
@@ -264,7 +265,7 @@ class Learners:
             replica.set_state({"status": 0})
         whole = self.replicas[0].step
         if self.lockstep is not None:
-            self.lockstep.require_equal("exchanges of a step", self._exchanges_of(number, whole))
+            self.lockstep.require_equal("exchanges and optimisers of a step", self._common(number, whole))
         meet = len(self.central) > 1 or self.lockstep is not None
         transport = self._transport if meet and whole.shares_memory else None
         if transport is not None:
@@ -311,12 +312,14 @@ class Learners:
             self._pages.end()
             self._pages = None
 
-    def _exchanges_of(self, number: int, step: Executable) -> list[str]:
-        """Each exchange of a step, the library's included: equal on all workers."""
+    def _common(self, number: int, step: Executable) -> list[str]:
+        """Exchanges of a step, the library's included, and hyper-parameters: equal on all workers."""
+        program = self._programs[number]
         groups = [group for index in step.exchange_segments for group in step.segments[index].groups]
         values = [(g.definition.name, g.inputs[0]) for g in groups]
         every = [f"{name} of {value.dtype.name}{[*value.shape]}" for name, value in values]
-        return [f"replica_mode={self.options.replica_mode!r}", *every, *self._own_exchanges[number]]
+        mode, numbers = self.options.replica_mode, program.hyperparameters if self.synchronises else []
+        return [f"replica_mode={mode!r}", *every, *program.exchanges, *numbers]
 
     @property
     def transport(self) -> Transport | None:
@@ -353,7 +356,7 @@ class Learners:
 
     def _sends_halves(self, number: int) -> bool:
         """True if all that replicas sum over the workers in a step is what they hand in as bfloat16."""
-        return self.options.exchange_dtype is not None and not self._own_exchanges[number]
+        return self.options.exchange_dtype is not None and not self._programs[number].exchanges
 
     def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:
         """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured, and
@@ -437,6 +440,11 @@ class Learners:
         """The part of the selected step that replicas run by the dynamic executor, if there is one."""
         step = self.replicas[0].step
         return step.part if isinstance(step, DividedExecutable) else None
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ops that dynamic parts wait for now, each with its replica, as text."""
+        return waiting_in((replica.index, replica.executor) for replica in self.replicas)
 
     @property
     def runs_executors(self) -> bool:

@@ -16,6 +16,7 @@ from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
 from scheduler.replicas.dynamic.divided_parts import DividedParts
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.replica_executor import waiting_in
 from scheduler.replicas.learners import Learners, require_count
 from scheduler.replicas.parted_launcher import PartedLauncher
 from scheduler.replicas.parted_replica import PartedReplica
@@ -150,6 +151,11 @@ class PartedLearners:
     def executor_part(self) -> ExecutorPart[Any] | None:
         """See Learners.executor_part."""
         return self.executable.part if isinstance(self.executable, DividedParts) else None
+
+    @property
+    def waiting(self) -> list[str]:
+        """See Learners.waiting."""
+        return waiting_in((replica.index, replica.executor) for replica in self.replicas)
 
     @property
     def runs_executors(self) -> bool:

@@ -147,6 +147,11 @@ class PartedReplica:
                     return found
         return None
 
+    @property
+    def executor(self) -> ReplicaExecutor | None:
+        """See Replica.executor."""
+        return self._now.executor
+
     def forget_mail(self) -> None:
         """Forgets what was sent and read, when nothing is in flight."""
         for step in self._steps:

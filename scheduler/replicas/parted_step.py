@@ -119,6 +119,11 @@ class StepPart:
         """Each exchange of all parts."""
         return self._step.program.exchanges
 
+    @property
+    def hyperparameters(self) -> list[str]:
+        """Numbers that the optimisers of all parts read."""
+        return self._step.program.hyperparameters
+
     def compile(
         self,
         shapes: Sequence[TensorSpec],

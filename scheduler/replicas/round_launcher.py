@@ -66,6 +66,11 @@ class ProgramLaunch(LaunchedRounds):
         """See LaunchedRounds.whole_rounds."""
         return self.launch.whole_rounds
 
+    @property
+    def is_whole(self) -> bool:
+        """See LaunchedRounds.is_whole."""
+        return self.launch.is_whole
+
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
         try:
@@ -206,6 +211,11 @@ class RoundLauncher(Launcher):
         tasks.launch.let_go()
         if self._choice is not None and self._choice.tries:
             self._choice.ended(len(tasks.rounds), tasks.threads, max(tasks.times_s))
+
+    @property
+    def may_refuse(self) -> bool:
+        """See Launcher. Rounds with dynamic parts undo themselves."""
+        return self._replicas[0].executor is None and self._program.may_refuse
 
     @property
     def settled(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.dynamic.divided_step import compile_divided
+from scheduler.replicas.hyperparameters import hyperparameters
 from tensorbow.compiler import NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
 from tensorbow.compiler.recompute import HOW, NEVER
@@ -246,6 +247,11 @@ class StepProgram:
         """Each exchange of the step itself, in their order, and the op whose value replicas hand in."""
         own = [op for op in self._operations if op.definition.exchange]
         return [f"{op.definition.name} of the result of {op.inputs[0].op.definition.name}" for op in own]
+
+    @cached_property
+    def hyperparameters(self) -> list[str]:
+        """Numbers that its optimisers read, each with its place."""
+        return hyperparameters(self._operations)
 
     def feeds(self, shapes: Sequence[TensorSpec]) -> dict[Tensor, TensorSpec]:
         """The spec of each input. Raises InvalidArgumentError for shapes that do not fit."""

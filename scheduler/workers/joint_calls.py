@@ -51,6 +51,21 @@ class JointCalls:
         result: T = told[0]
         return result
 
+    def by_all(self, function: Callable[[], None]) -> None:
+        """Calls a function in each worker; the library's error of one, the first by number, is that of all.
+
+        That worker raises it as its own, which is shown to people, the others as one that is told.
+        """
+        error: TensorBowError | None = None
+        try:
+            function()
+        except TensorBowError as raised:
+            error = raised
+        told = self.all(None if error is None else (type(error), str(error)))
+        for number, found in enumerate(told):
+            if found is not None:
+                raise error if number == self.workers.rank and error is not None else told_error(*found)
+
     def by_first_with(self, own: U, function: Callable[[list[U]], T]) -> T:
         """`by_first`, of a function of the values that all workers give, by worker."""
         gathered = self.workers.gather(own)

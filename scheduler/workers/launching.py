@@ -24,6 +24,7 @@ from tensorbow.errors import FailedPreconditionError
 from tensorbow.training import TERMINAL
 
 END_S = 3.0  # for the workers to end when they are told
+OVER_S = 30.0  # for MPI and mpirun when all programs have ended well
 SOON_S = 1.0  # for mpirun when it is told, and for what it has printed
 
 ATTEMPT = "TENSORBOW_ATTEMPT"  # environment variable of workers: 0, and with each restart one more
@@ -133,16 +134,21 @@ class JobLaunch:
 
     def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:
         """Follows the job until it ends, has a fault, or is interrupted twice."""
-        is_over = False
+        over: float | None = None  # since when
         while process.poll() is None:
             fault = server.step(TICK_S)
             if fault is not None:
                 return fault
             if server.watch.status:
                 return None  # all have ended of themselves, and wait for leave
-            if server.watch.status == 0 and not is_over:
-                is_over = True
+            if server.watch.status == 0 and over is None:
+                over = time.monotonic()
                 server.tell({"bye": 1})  # all programs have ended well, and wait for each other
+            if over is not None and time.monotonic() - over > OVER_S:
+                self._say(
+                    f"launch: all programs have ended well, but not mpirun within {OVER_S:g} s: ended it"
+                )
+                return None
             while self._told < len(self._signals):
                 if self._told or not server.watch.all_have_started:
                     return None

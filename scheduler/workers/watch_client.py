@@ -69,7 +69,7 @@ class WatchClient:
         self._socket.settimeout(CONNECT_S)
         self._sending = threading.Lock()
         self._parent = os.getppid()
-        self._is_closed = False
+        self._is_closed = self._has_told_status = False
         about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}
         self.tell(**about)
         _clients.append(self)
@@ -82,8 +82,14 @@ class WatchClient:
         return self._is_closed
 
     def tell(self, **message: Any) -> bool:
-        """Sends a message; False for one that cannot be sent, which the server misses."""
+        """Sends a message; False for one that cannot be sent, which the server misses.
+
+        After a status no others are sent: with one that it has not read, TCP would drop the server's answer.
+        """
         with self._sending, suppress(OSError):
+            if self._has_told_status and "status" not in message:
+                return True
+            self._has_told_status |= "status" in message
             self._socket.sendall(json.dumps(message).encode() + b"\n")
             return True
         return False

@@ -29,7 +29,6 @@ from tensorbow.graph import (
     Resources,
     StepResources,
     Tensor,
-    label_of,
     loop_name,
 )
 from tensorbow.specs import Array
@@ -110,6 +109,12 @@ class DynamicStep:
         if self._stop is not None:
             self._stop(error)
 
+    @property
+    def waiting(self) -> list[str]:
+        """The ops that it waits for now, as messages name them; thread-safe."""
+        with self._lock:
+            return [wait.node.described for wait in self._waiting]
+
     def run(self, feeds: Mapping[Tensor, Array]) -> list[Any]:
         """The values of the plan's elements: arrays, None for operations; see `with_variables`.
 
@@ -122,8 +127,7 @@ class DynamicStep:
                 self._loop()
         except BaseException as error:
             if isinstance(error, DeadlineExceededError):
-                with self._lock:
-                    self.waited_for = [_described(wait.node) for wait in self._waiting]
+                self.waited_for = self.waiting
             self.cancel(error)
             if isinstance(error, CancelledError) and self.error is not None:
                 raise self.error from None  # because of which it was cancelled
@@ -436,12 +440,3 @@ def with_variables(
 def _numbers(iteration: Iteration) -> tuple[int, ...]:
     """The numbers of an iteration and of those around it, the outermost first."""
     return tuple(reversed([number for _, number in iteration.loops()]))
-
-
-def _described(node: DynamicNode) -> str:
-    """An op that waits, for a message; of a Receive what it waits for."""
-    if node.op is None:
-        return f"{node.name} and ops with it"
-    if node.op.definition.flow == "receive":
-        return f"{node.op.attrs['key'].removeprefix('^')} of {node.op.attrs['sender']}"
-    return label_of(node.op.type, node.name)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorbow.executor.sequence import OpSequence, usual_output
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import Operation, Tensor, label_of
 from tensorbow.specs import Array
 
 
@@ -111,6 +111,15 @@ class DynamicNode:
         if self.op is None or self.kind is not NodeKind.HOST:
             return self.sequence is not None
         return self.op.definition.asynchronous and not self.op.definition.flow and not self.slow
+
+    @property
+    def described(self) -> str:
+        """The name of an op that waits, for a message; of a Receive that of the value and its sender."""
+        if self.op is None:
+            return f"{self.name} and ops with it"
+        if self.op.definition.flow == "receive":
+            return f"{self.op.attrs['key'].removeprefix('^')} of {self.op.attrs['sender']}"
+        return label_of(self.op.type, self.name)
 
     @property
     def after(self) -> list[DynamicNode]:

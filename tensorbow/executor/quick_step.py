@@ -41,6 +41,13 @@ class QuickStep:
         self._outputs: Sequence[Array] | None = None
         self._came: threading.Condition | None = None  # made for a wait
         self._take_back: Callable[[], object] | None = None
+        self._awaited_node: DynamicNode | None = None  # while the step waits for it
+
+    @property
+    def waiting(self) -> list[str]:
+        """The op that it waits for now, as `DynamicStep.waiting`."""
+        node = self._awaited_node
+        return [] if node is None else [node.described]
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with the first such error; a part that runs goes on to its end. Thread-safe."""
@@ -107,7 +114,9 @@ class QuickStep:
         try:
             (op.definition.host or string_kernel(op))(call)
             if self._outputs is None:
+                self._awaited_node = node
                 self._wait()
+                self._awaited_node = None
         except Exception as error:
             if error is self.error:
                 raise

@@ -121,18 +121,24 @@ class Resources:
     """Objects that ops of one session share, such as queues, by key. All methods are thread-safe.
 
     named: objects that sessions share by name (`tensorbow.queues.named_objects`); None: those of the process.
-    has_value: tells whether a variable has a value, by its name and container.
+    has_value: tells whether a variable has a value, by its name and container. owner: has the objects, and
+    outlives this.
     """
 
     def __init__(
-        self, named: Any = None, has_value: Callable[[str, str], bool] = lambda *variable: True
+        self,
+        named: Any = None,
+        has_value: Callable[[str, str], bool] = lambda *variable: True,
+        owner: Resources | None = None,
     ) -> None:
-        self.named, self.has_value = named, has_value
+        self.named, self.has_value, self._owner = named, has_value, owner
         self._lock = RLock()
         self._held: dict[Any, Any] = {}
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """The object of that key; made on first use."""
+        if self._owner is not None:
+            return self._owner.get(key, make)
         with self._lock:
             if key not in self._held:
                 self._held[key] = make()

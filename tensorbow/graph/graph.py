@@ -33,7 +33,7 @@ from tensorbow.kinds import (
 from tensorbow.missing_names import did_you_mean
 
 if TYPE_CHECKING:
-    from tensorbow.graph.definition import Attrs, OpDef
+    from tensorbow.graph.definition import Attrs, OpDef, Resources
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -60,6 +60,7 @@ class Graph(Scopes):
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
         self._lock = threading.RLock()
+        self.host_objects: Resources | None = None  # such as queues, where sessions share them with replicas
         self.layer_places: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of layer objects
 
     # Building ---------------------------------------------------------------------------------

@@ -19,7 +19,12 @@ class GraphKeys:
     WEIGHTS = "weights"
     BIASES = "biases"
     ACTIVATIONS = "activations"
-    SAVERS = "savers"  # of a program; a meta graph brings them back
+    SAVERS = "savers"  # of a program; a meta graph brings them back, and a Scaffold takes it
+    INIT_OP = "init_op"  # of a program, for a `tb.train.Scaffold`, as the four below
+    LOCAL_INIT_OP = "local_init_op"
+    READY_OP = "ready_op"
+    READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
+    SUMMARY_OP = "summary_op"
     UPDATE_OPS = "update_ops"  # to be run with each training step: updates of moving averages
     LOSSES = LOSSES
     REGULARIZATION_LOSSES = "regularization_losses"

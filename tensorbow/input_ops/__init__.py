@@ -2,6 +2,7 @@
 
 from tensorbow.input_ops.csv_ops import decode_csv
 from tensorbow.input_ops.decoding import (
+    decode_compressed,
     decode_idx,
     decode_raw,
     make_ndarray,
@@ -32,6 +33,7 @@ __all__ = [
     "FixedLenSequenceFeature",
     "SparseFeature",
     "VarLenFeature",
+    "decode_compressed",
     "decode_csv",
     "decode_idx",
     "decode_raw",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tenso
 from tensorbow.graph.protobuf.values import messages, parsed_tensor, serialized_tensor
 from tensorbow.input_ops.file_ops import string_scalar
 from tensorbow.input_ops.scalar_inputs import require_scalars
-from tensorbow.kinds import AsDType, Flag, Name, checked, refuse
+from tensorbow.kinds import AsDType, Flag, Name, checked, one_of, refuse
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.definition import define_op
@@ -22,6 +23,7 @@ from tensorbow.specs import Array, TensorSpec, as_dtype, string, uint8
 from tensorbow.string_ops.elements import as_strings, require_strings, scalar_of
 
 __all__ = [
+    "decode_compressed",
     "decode_idx",
     "decode_raw",
     "make_ndarray",
@@ -86,6 +88,52 @@ def decode_raw(bytes: Any, out_type: AsDType, little_endian: Flag = True, name: 
     if out_type.is_string:
         raise InvalidArgumentError("decode_raw: expected out_type to be a dtype of numbers, got string")
     return DecodeRaw.tensor(as_strings(bytes), out_type=out_type, little_endian=little_endian, name=name)
+
+
+# Compressed bytes ---------------------------------------------------------------------------------
+
+COMPRESSIONS = {"ZLIB": zlib.MAX_WBITS, "GZIP": zlib.MAX_WBITS | 16}  # window bits, by name
+Compression: TypeAlias = Annotated[str, one_of("", *COMPRESSIONS)]
+
+
+def _compressed_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_strings("DecodeCompressed", inputs[0], "bytes")
+    return inputs[0]
+
+
+def _decompress(call: HostCall) -> Array:
+    (x,), kind = call.inputs, call.attrs["compression"]
+    out = np.empty(x.shape, object)
+    for index, text in enumerate(x.ravel().tolist()):
+        try:
+            out.flat[index] = zlib.decompress(text, COMPRESSIONS[kind]) if kind else text
+        except zlib.error as error:
+            raise InvalidArgumentError(
+                f"DecodeCompressed: string {index} of {len(text):,} bytes is no {kind}: {error}"
+            ) from None
+    return out
+
+
+DecodeCompressed = define_op(
+    "DecodeCompressed",
+    spec=_compressed_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("bytes",),
+    attrs={"compression": ""},
+    host=_decompress,
+    slow=True,
+    strings=True,
+    doc="The strings, decompressed.",
+)
+
+
+@checked
+def decode_compressed(bytes: Any, compression_type: Compression = "", name: Name = None) -> Tensor:
+    """The strings whose ZLIB or GZIP each string of `bytes` is, of the same shape; "": the same strings.
+
+    Raises InvalidArgumentError, when it runs, for other bytes.
+    """
+    return DecodeCompressed.tensor(as_strings(bytes), compression=compression_type, name=name)
 
 
 # IDX ----------------------------------------------------------------------------------------------

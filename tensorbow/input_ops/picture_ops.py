@@ -77,7 +77,7 @@ def _pillow() -> Any:
     return Image
 
 
-def _opened(op: str, contents: bytes, formats: Sequence[str]) -> Any:
+def opened(op: str, contents: bytes, formats: Sequence[str]) -> Any:
     """A picture whose pixels are not decoded yet. Raises InvalidArgumentError for other content."""
     image = _pillow()
     try:
@@ -102,7 +102,7 @@ def _decoding(op: str, work: Callable[[], Array]) -> Array:
         raise InvalidArgumentError(f"{op}: the picture is truncated or damaged: {reason}") from None
 
 
-def _natural_channels(picture: Any) -> int:
+def natural_channels(picture: Any) -> int:
     """Number of channels of the picture as it is stored."""
     if picture.mode in ("1", "L", "I;16", "I;16B", "I;16L", "I", "F"):
         return 2 if "transparency" in picture.info and picture.mode in ("1", "L") else 1
@@ -119,7 +119,7 @@ def _is_deep(picture: Any) -> bool:
 
 def _pixels(op: str, picture: Any, channels: int, deep: bool) -> Array:
     """Pixels [height, width, channels], uint8, or uint16 if `deep`."""
-    count = channels or _natural_channels(picture)
+    count = channels or natural_channels(picture)
     if _is_deep(picture):
         gray = np.asarray(picture).astype(np.uint16)[:, :, None]
         if count not in (1, 3):
@@ -146,7 +146,7 @@ def _decoded_spec(op: str, inputs: Sequence[TensorSpec], attrs: Attrs) -> Tensor
 
 def _decode(op: str, call: HostCall) -> Array:
     contents, attrs = scalar_of(op, "contents", call.inputs[0]), call.attrs
-    picture = _opened(op, contents, [_FORMATS[op]])
+    picture = opened(op, contents, [_FORMATS[op]])
     deep = attrs.get("dtype", uint8) == uint16
     if deep and contents[24:25] == b"\x10" and not _is_deep(picture):
         raise UnimplementedError(
@@ -167,13 +167,13 @@ def _frames(op: str, picture: Any) -> Array:
 
 
 def _decode_gif(call: HostCall) -> Array:
-    picture = _opened("DecodeGif", scalar_of("DecodeGif", "contents", call.inputs[0]), ["GIF"])
+    picture = opened("DecodeGif", scalar_of("DecodeGif", "contents", call.inputs[0]), ["GIF"])
     return _decoding("DecodeGif", lambda: _frames("DecodeGif", picture))
 
 
 def _decode_any(call: HostCall) -> Array:
     contents = scalar_of("DecodeImage", "contents", call.inputs[0])
-    picture = _opened("DecodeImage", contents, [*_FORMATS.values()])
+    picture = opened("DecodeImage", contents, [*_FORMATS.values()])
     channels = call.attrs["channels"]
     if picture.format == "GIF":
         if channels not in (0, 3):

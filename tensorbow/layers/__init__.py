@@ -14,6 +14,7 @@ from tensorbow.layers import (
     composition,
     convolution,
     core,
+    input_spec,
     layer,
     layer_classes,
     normalization,
@@ -24,6 +25,7 @@ from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
 from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
+from tensorbow.layers.input_spec import *
 from tensorbow.layers.layer import *
 from tensorbow.layers.layer_classes import *
 from tensorbow.layers.normalization import *
@@ -37,6 +39,7 @@ __all__: list[str] = sorted(
         *composition.__all__,
         *convolution.__all__,
         *core.__all__,
+        *input_spec.__all__,
         *layer.__all__,
         *layer_classes.__all__,
         *normalization.__all__,

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tensorbow.errors import FailedPreconditionError, UnimplementedError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from tensorbow.graph import (
     Graph,
     GraphKeys,
@@ -52,7 +52,7 @@ LossesOrUpdates: TypeAlias = Annotated[Any, Kind("a tensor or operation, or a li
 
 
 @dataclass
-class _Place:
+class LayerPlace:
     """A layer's part of one graph: its scope, and what its calls have added to collections."""
 
     graph: Graph
@@ -74,17 +74,19 @@ class Layer:
 
     `call` may make variables, too, by `get_variable`, functions of `tb.layers` or other layers. All lie in a
     variable scope of the layer's name, below the scope of the first call. In another graph the layer is built
-    again.
+    again. Each call checks its inputs by the attribute `input_spec`, a `tb.layers.InputSpec` or a list of
+    them, which `__init__` or `build` may set.
     """
 
     built: bool = False
     trainable: bool = True
     dtype: DType | None = None
     activity_regularizer: Any = None
+    input_spec: Any = None  # an `InputSpec`, or a list of one for each input
     _name: str | None = None
     _reuse: Any = None
-    _latest: _Place | None = None  # of the last call
-    _active: _Place | None = None  # during a call
+    _latest: LayerPlace | None = None  # of the last call
+    _active: LayerPlace | None = None  # during a call
     _floats: DType = float32  # dtype of the inputs, if it is a floating one
 
     @checked
@@ -126,8 +128,10 @@ class Layer:
                 before = {key: len(graph.get_collection(key)) for key in _GATHERED}
                 if self._latest is None or self._latest.graph is not graph:
                     self.built = False
+                self._check_inputs(tensors)
                 if not self.built:
                     self._build(tensors)
+                    self._check_inputs(tensors)
                 outputs = self.call(tensors, *args, **kwargs)
                 if self.activity_regularizer is not None:
                     self.add_loss([self.activity_regularizer(each) for each in flatten(outputs)])
@@ -139,6 +143,17 @@ class Layer:
     def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The same as a call of the layer."""
         return self(inputs, *args, **kwargs)
+
+    def _check_inputs(self, inputs: Any) -> None:
+        """Raises InvalidArgumentError for inputs that do not fit the `input_spec`."""
+        if self.input_spec is None:
+            return
+        listed = isinstance(self.input_spec, (list, tuple))
+        specs, found = list(self.input_spec) if listed else [self.input_spec], flatten(inputs)
+        if len(specs) != len(found):
+            raise InvalidArgumentError(f"{self.name}: expected {len(specs)} inputs, got {len(found)}")
+        for spec, tensor in zip(specs, found, strict=True):
+            spec.check(tensor, self.name)
 
     def _as_tensors(self, inputs: Any) -> Any:
         """The inputs with tensors in the place of arrays, numbers and variables."""
@@ -156,16 +171,18 @@ class Layer:
         self.built = True
 
     @contextmanager
-    def _entered(self, graph: Graph) -> Iterator[_Place]:
+    def _entered(self, graph: Graph) -> Iterator[LayerPlace]:
         """The scope of its variables, which is made in the first call in a graph, and reused in others."""
-        places: WeakKeyDictionary[Layer, _Place] = graph.layer_places  # which it keeps, as they refer to it
+        places: WeakKeyDictionary[Layer, LayerPlace] = (
+            graph.layer_places
+        )  # which it keeps, as they refer to it
         place, outer = places.get(self), self._active
         if place is None:
             entered = layer_scope(self._name, self._default_name(), self._reuse)
         else:
             entered = variable_scope(place.scope, reuse=True)
         with entered as scope:
-            self._active = place or _Place(graph, scope)
+            self._active = place or LayerPlace(graph, scope)
             try:
                 yield self._active
                 places[self] = self._active
@@ -237,7 +254,7 @@ class Layer:
         if self._active is None:  # a call finds them in the collection
             place.gathered[key] += elements
 
-    def _placed(self, what: str) -> _Place:
+    def _placed(self, what: str) -> LayerPlace:
         place = self._active or self._latest
         if place is None:
             raise FailedPreconditionError(f"{type(self).__name__}.{what}: call the layer before")

@@ -8,8 +8,10 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     activations,
     adaptive_updates,
     arrays,
+    audio_summaries,
     average_pooling,
     averaging,
+    bessel,
     broadcasting,
     candidate_samplers,
     checks,
@@ -63,6 +65,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     sets,
     shape_rules,
     shaping,
+    sliced_writes,
     slicing,
     sparse_dense,
     sparse_functions,
@@ -73,11 +76,14 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     spatial_blocks,
     special_functions,
     state,
+    static_checks,
     summaries,
     tensor_indices,
+    tridiagonal,
     updates,
 )
 from tensorbow.ops.arrays import *
+from tensorbow.ops.bessel import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
@@ -129,10 +135,13 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.static_checks import *
 from tensorbow.ops.tensor_indices import *
+from tensorbow.ops.tridiagonal import *
 
 __all__ = ["constant", "edit_distance", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
+__all__ += bessel.__all__
 __all__ += broadcasting.__all__
 __all__ += checks.__all__
 __all__ += collectives.__all__
@@ -174,6 +183,8 @@ __all__ += conversions.__all__
 __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
+__all__ += static_checks.__all__
+__all__ += tridiagonal.__all__
 __all__ += tensor_indices.__all__
 __all__ += sparse_dense.__all__
 __all__ += sparse_functions.__all__

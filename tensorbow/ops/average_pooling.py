@@ -17,6 +17,7 @@ from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.selection import through_float32
 from tensorbow.ops.sliding_windows import (
     Axis,
     Windows,
@@ -45,14 +46,18 @@ def avg_pool(
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
     (averages only the elements on the image) or "VALID". Returns [batch, rows, columns, channels],
-    float32 or float64. With data format NCHW the channels of all of these are second.
+    floating, halves computed as float32. With data format NCHW the channels of all of these are second.
 
     Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
     attrs = pool_attrs("avg_pool", ksize, strides, padding, data_format)
-    return with_channels_last(
-        "avg_pool", lambda images: AvgPool(images, name=name, **attrs), value, data_format
+    return through_float32(
+        lambda x, name: with_channels_last(
+            "avg_pool", lambda images: AvgPool(images, name=name, **attrs), x, data_format
+        ),
+        value,
+        name,
     )
 
 

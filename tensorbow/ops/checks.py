@@ -29,8 +29,8 @@ from tensorbow.graph import (
     graph_of,
     name_scope,
 )
-from tensorbow.kinds import ITEMS, AsDType, Count, Items, Name, Text, checked, optional, whole
-from tensorbow.ops.control import group, identity, no_op
+from tensorbow.kinds import ITEMS, Items, Name, Text, checked, optional, whole
+from tensorbow.ops.control import group
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import (
@@ -55,7 +55,6 @@ __all__ = [
     "assert_equal",
     "assert_greater",
     "assert_greater_equal",
-    "assert_integer",
     "assert_less",
     "assert_less_equal",
     "assert_near",
@@ -64,10 +63,6 @@ __all__ = [
     "assert_non_positive",
     "assert_none_equal",
     "assert_positive",
-    "assert_rank",
-    "assert_rank_at_least",
-    "assert_scalar",
-    "assert_type",
     "check_numerics",
     "verify_tensor_all_finite",
 ]
@@ -408,63 +403,3 @@ def assert_near(
         near = reduce_all(less_equal(absolute(subtract(first, second)), bound))
         text = f"assert_near: {message + ': ' if message else ''}x {first.name}, y {second.name}"
         return asserted(near, [first, second] if data is None else data, text, summarize, None)
-
-
-# Static checks ------------------------------------------------------------------------------------------
-
-
-def _static(name: str, holds: bool, expected: str, x: Tensor, message: str | None) -> Operation:
-    if not holds:
-        text = f"{message}: " if message else ""
-        raise InvalidArgumentError(f"{name}: {text}expected {expected}, got {x.spec} ({x.name})")
-    with x.graph.as_default():
-        return no_op(name=f"{name}_static")
-
-
-def _rank_of(name: str, x: Tensor, message: str | None) -> int:
-    rank = x.shape.ndims
-    if rank is None:
-        text = f"{message}: " if message else ""
-        raise InvalidArgumentError(f"{name}: {text}the rank of {x.name} is unknown; give it a static shape")
-    return rank
-
-
-@checked
-def assert_rank(x: Any, rank: Count, message: Name = None, name: Name = None) -> Operation:
-    """Checks the static rank of a tensor; returns an operation that does nothing.
-
-    Raises InvalidArgumentError if it differs or is unknown.
-    """
-    tensor = as_tensor(x)
-    found = _rank_of("assert_rank", tensor, message)
-    return _static("assert_rank", found == rank, f"rank {rank}", tensor, message)
-
-
-@checked
-def assert_rank_at_least(x: Any, rank: Count, message: Name = None, name: Name = None) -> Operation:
-    """Checks that the static rank of a tensor is at least `rank`: see `assert_rank`."""
-    tensor = as_tensor(x)
-    found = _rank_of("assert_rank_at_least", tensor, message)
-    return _static("assert_rank_at_least", found >= rank, f"rank {rank} or more", tensor, message)
-
-
-@checked
-def assert_type(tensor: Any, tf_type: AsDType, message: Name = None, name: Name = None) -> Operation:
-    """Checks the dtype of a tensor: see `assert_rank`."""
-    x = as_tensor(tensor)
-    return _static("assert_type", x.dtype == tf_type, f"dtype {tf_type.name}", x, message)
-
-
-@checked
-def assert_integer(x: Any, message: Name = None, name: Name = None) -> Operation:
-    """Checks that the dtype of a tensor is of integers: see `assert_rank`."""
-    tensor = as_tensor(x)
-    return _static("assert_integer", tensor.dtype.is_integer, "a dtype of integers", tensor, message)
-
-
-@checked
-def assert_scalar(tensor: Any, name: Name = None) -> Tensor:
-    """`tensor`, whose static rank must be 0. Raises InvalidArgumentError if it is another or unknown."""
-    x = as_tensor(tensor)
-    _static("assert_scalar", _rank_of("assert_scalar", x, None) == 0, "a scalar", x, None)
-    return identity(x, name=name)

@@ -23,7 +23,7 @@ from tensorbow.ops.data_format import channels_back, channels_last, sizes_last, 
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.grouped_conv import count_groups, in_groups
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, through_float32
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sliding_windows import (
     count_windows,
@@ -31,7 +31,7 @@ from tensorbow.ops.sliding_windows import (
     sizes_of,
     spatial_pair,
 )
-from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, render_dims
+from tensorbow.specs import FLOATING, HALVES, Dims, TensorSpec, compatible, float32, render_dims
 
 __all__ = ["atrous_conv2d", "conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
 
@@ -54,8 +54,8 @@ def conv2d(
 
     `strides` is an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME" or "VALID".
     Returns [batch, rows, columns, out], rows = ceil(height / stride) for SAME and
-    (height - filter height) // stride + 1 for VALID; float32 or float64. With data format NCHW the
-    channels of images, strides and result are second.
+    (height - filter height) // stride + 1 for VALID; floating, halves computed as float32. With data
+    format NCHW the channels of images, strides and result are second.
 
     `dilations`, given like strides, is the distance of a window's elements on the image (Yu and
     Koltun, 2016): a filter of extent n then covers (n - 1) * dilation + 1 elements.
@@ -68,6 +68,19 @@ def conv2d(
     """
     attrs = _attrs("conv2d", strides, padding, data_format, dilations)
     x, w = pair(input, filter)
+    if w.dtype in HALVES:
+        return through_float32(
+            lambda wide, _: conv2d(
+                wide,
+                cast(w, float32),
+                strides,
+                padding,
+                data_format=data_format,
+                dilations=dilations,
+            ),
+            x,
+            name,
+        )
 
     def convolve(images: Tensor) -> Tensor:
         groups = count_groups("conv2d", images.spec, w.spec)

@@ -21,8 +21,8 @@ from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.mapped_values import maps_values
-from tensorbow.ops.selection import cast, select
-from tensorbow.specs import FLOATING, HALVES, DType, compatible, float32, float64, render_dims
+from tensorbow.ops.selection import cast, select, through_float32
+from tensorbow.specs import FLOATS, DType, compatible, float32, float64, render_dims
 
 __all__ = [
     "abs",
@@ -524,11 +524,7 @@ def erf(x: Any, name: Name = None) -> Tensor:
 
     Halves are computed as float32.
     """
-    tensor = as_tensor(x)
-    if tensor.dtype in HALVES:
-        with tensor.graph.as_default(), name_scope(name or "Erf"):
-            return cast(table.Erf(cast(tensor, float32)), tensor.dtype)
-    return table.Erf.tensor(tensor, name=name)
+    return through_float32(lambda x, name: table.Erf.tensor(x, name=name), x, name)
 
 
 @checked
@@ -547,7 +543,7 @@ def lgamma(x: Any, name: Name = None) -> Tensor:
 def digamma(x: Any, name: Name = None) -> Tensor:
     """The derivative of `lgamma` (floating)."""
     tensor = as_tensor(x)
-    require_dtype("digamma", tensor.spec, FLOATING)
+    require_dtype("digamma", tensor.spec, FLOATS)
     with tensor.graph.as_default(), name_scope(name or "digamma"):
         return table.digamma(tensor)
 

@@ -15,7 +15,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_numbers, as_tensor, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, NonNegative, Number, NumberOrTensor, Seed, checked
 from tensorbow.ops.arrays import concat, stack
-from tensorbow.ops.broadcasting import broadcast_to, shape, size
+from tensorbow.ops.broadcasting import broadcast_to, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import abs as absolute
@@ -40,7 +40,7 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.elementwise import pow as power
 from tensorbow.ops.image_geometry import image_of
 from tensorbow.ops.random import random_uniform
-from tensorbow.ops.reductions import reduce_max, reduce_mean, reduce_min, reduce_sum
+from tensorbow.ops.reductions import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
@@ -289,7 +289,7 @@ def per_image_standardization(image: Any, name: Name = None) -> Tensor:
         axes = [-3, -2, -1]
         centred = subtract(x, reduce_mean(x, axes, keepdims=True))
         deviation = sqrt(reduce_mean(square(centred), axes, keepdims=True))
-        number = cast(size(strided_slice(x, (0, ...)) if x.shape.ndims == 4 else x), x.dtype)
+        number = cast(reduce_prod(strided_slice(shape(x), slice(-3, None))), x.dtype)
         return divide(centred, maximum(deviation, rsqrt(number)))
 
 

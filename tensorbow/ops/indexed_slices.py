@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, Tensor, as_numbers, as_tensor, name_scope
-from tensorbow.kinds import checked
+from tensorbow.graph import Graph, Operation, Tensor, as_numbers, as_tensor, name_scope
+from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.arrays import concat
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, TensorShape, TensorSpec, as_dims, int64
 
-__all__ = ["IndexedSlices"]
+__all__ = ["IndexedSlices", "IndexedSlicesValue", "convert_to_tensor_or_indexed_slices"]
+
+
+class IndexedSlicesValue(NamedTuple):
+    """The value of an `IndexedSlices`: what fetching one gives, and what it may be fed with.
+
+    values: [n, ...]; indices: [n]; dense_shape: [rank], None where the IndexedSlices has none.
+    """
+
+    values: Any
+    indices: Any
+    dense_shape: Any = None
 
 
 class IndexedSlices:
     """The tensor of shape `dense_shape` with `values[i]` at row `indices[i]` and zeros elsewhere.
 
     Rows with equal indices add up; a row with the index -1 stands for none. It converts to a dense tensor
-    where one is expected; optimisers with sparse updates apply the rows alone. Fetched, it gives the dense
-    array.
+    where one is expected; optimisers with sparse updates apply the rows alone. A session gives a
+    `tb.IndexedSlicesValue` for it, and takes one as its feed.
     """
 
     @checked
@@ -37,12 +48,16 @@ class IndexedSlices:
             raise InvalidArgumentError(
                 f"IndexedSlices: indices are {self.indices.spec}, expected a vector of integers"
             )
-        self._dense: Tensor | None = None
 
     @property
     def dtype(self) -> DType:
         """Element type."""
         return self.values.dtype
+
+    @property
+    def op(self) -> Operation:
+        """The operation that makes the values."""
+        return self.values.op
 
     @property
     def graph(self) -> Graph:
@@ -74,9 +89,7 @@ class IndexedSlices:
         return IndexedSlices(values, self.indices, self.dense_shape)
 
     def _as_graph_element(self) -> Tensor:
-        if self._dense is None:
-            self._dense = as_tensor(self)
-        return self._dense
+        return self.values  # for control dependencies
 
     def __repr__(self) -> str:
         return f"<tb.IndexedSlices values={self.values.name} indices={self.indices.name} {self.spec}>"
@@ -95,3 +108,20 @@ def add_slices(terms: Sequence[IndexedSlices]) -> IndexedSlices:
         return IndexedSlices(
             concat([t.values for t in terms], 0), concat(indices, 0), shapes[0] if shapes else None
         )
+
+
+@checked
+def convert_to_tensor_or_indexed_slices(
+    value: Any, dtype: AsDType | None = None, name: Name = None
+) -> Tensor | IndexedSlices:
+    """The value as a tensor of the default graph, or an IndexedSlices as it is.
+
+    Raises InvalidArgumentError for an IndexedSlices of another dtype than the given one.
+    """
+    if not isinstance(value, IndexedSlices):
+        return as_tensor(value, dtype, name)
+    if dtype is not None and dtype != value.dtype:
+        raise InvalidArgumentError(
+            f"convert_to_tensor_or_indexed_slices: {value!r}, expected {dtype.name}; cast its values"
+        )
+    return value

@@ -23,6 +23,7 @@ from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import equal, minimum, multiply, negative, pair, subtract
 from tensorbow.ops.elementwise_table import conjugate as conjugate_of
 from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_min, reduce_prod, reduce_sum
@@ -222,8 +223,10 @@ def matrix_set_diag(input: Any, diagonal: Any, name: Name = None) -> Tensor:
         height, width = strided_slice(extents, -2), strided_slice(extents, -1)
         down, across = number_range(height), number_range(width)
         shorter = minimum(height, width)
-        new = reshape(new, concat([strided_slice(extents, slice(-2)), reshape(shorter, [1])], 0))
-        of_rows = gather(new, minimum(down, subtract(shorter, 1)), axis=-1)
+        lead = strided_slice(extents, slice(-2))
+        new = reshape(new, concat([lead, reshape(shorter, [1])], 0))
+        beyond = zeros(concat([lead, [1]], 0), new.dtype)  # for rows without an element on the diagonal
+        of_rows = gather(concat([new, beyond], -1), minimum(down, shorter), axis=-1)
         result = select(equal(expand_dims(down, 1), across), expand_dims(of_rows, -1), x)
         result.set_shape(x.shape)
         return result

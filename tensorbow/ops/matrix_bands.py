@@ -21,7 +21,7 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import int64
+from tensorbow.specs import bool_, int64
 
 __all__ = ["matrix_band_part"]
 
@@ -40,7 +40,7 @@ def band_of(x: Tensor, lower: int | Tensor, upper: int | Tensor) -> Tensor:
             conditions.append(less_equal(places, most))
     if not conditions:
         return x
-    return select(reduce(logical_and, conditions), x, 0)
+    return select(reduce(logical_and, conditions), x, False if x.dtype == bool_ else 0)
 
 
 @checked

@@ -16,6 +16,7 @@ from tensorbow.ops.argument_kinds import CountOrTensor, Extents, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, transpose
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, shape
 from tensorbow.ops.constant import constant
+from tensorbow.ops.cumulative import cumprod
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import add, greater_equal, less, logical_and, multiply, subtract
 from tensorbow.ops.filling import range as number_range
@@ -23,6 +24,7 @@ from tensorbow.ops.indexing import GatherGrad, gather
 from tensorbow.ops.reductions import reduce_all, reduce_max, reduce_prod, reduce_sum
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.tensor_indices import item
 from tensorbow.specs import bool_, int32, int64
 
 __all__ = [
@@ -37,25 +39,31 @@ __all__ = [
 Indexing: TypeAlias = Annotated[str, one_of("xy", "ij")]
 
 
-def _depth(op: str, indices: Tensor, rank: int | None) -> int:
-    """Number of axes that each position has. Raises InvalidArgumentError if it is unknown or too large."""
+def depth_of(op: str, indices: Tensor, rank: int | None) -> int | Tensor:
+    """Number of axes that each position has, a scalar tensor where only a step knows it.
+
+    Raises InvalidArgumentError if it is too large.
+    """
     require_dtype(op, indices.spec, (int32, int64), "indices")
     dims = indices.spec.shape
-    depth = None if not dims else dims[-1]
-    if depth is None or (rank is not None and depth > rank):
+    if dims == () or (dims and rank is not None and dims[-1] is not None and dims[-1] > rank):
         raise InvalidArgumentError(
-            f"{op}: indices are {indices.spec}, expected [..., n] with a known n of at most the rank"
+            f"{op}: indices are {indices.spec}, expected [..., n] with an n of at most the rank"
             + ("" if rank is None else f", {rank}")
         )
-    return depth
+    known = dims[-1] if dims else None
+    return strided_slice(shape(indices), -1) if known is None else known
 
 
-def _flat_positions(indices: Tensor, extents: Tensor, depth: int) -> Tensor:
-    """Positions [...] in an array whose first `depth` axes are joined; -1 for one that is out of range."""
-    sizes = cast(strided_slice(extents, slice(0, depth)), int64)
-    wide = cast(indices, int64)
-    steps = [reduce_prod(strided_slice(sizes, slice(axis + 1, depth))) for axis in range(depth)]
-    strides = constant([], int64) if not depth else concat([reshape(step, [1]) for step in steps], 0)
+def parted_extents(extents: Tensor, depth: int | Tensor) -> tuple[Tensor, Tensor]:
+    """The first `depth` extents, and the others."""
+    return item(extents, slice(0, depth)), item(extents, slice(depth, None))
+
+
+def flat_positions(indices: Tensor, lead: Tensor) -> Tensor:
+    """Positions [...] in an array whose first axes, of extents `lead`, are joined; -1: out of range."""
+    sizes, wide = cast(lead, int64), cast(indices, int64)
+    strides = cumprod(sizes, exclusive=True, reverse=True)
     inside = reduce_all(logical_and(greater_equal(wide, 0), less(wide, sizes)), -1)
     return select(inside, reduce_sum(multiply(wide, strides), -1), -1)
 
@@ -64,40 +72,35 @@ def _flat_positions(indices: Tensor, extents: Tensor, depth: int) -> Tensor:
 def gather_nd(params: Any, indices: Any, name: Name = None) -> Tensor:
     """The slices of `params` at positions along its first axes.
 
-    params: [d1, ..., dm]; indices: int32 or int64 [..., n] with a known n <= m. Returns
-    [..., d(n+1), ..., dm]. A position out of range raises InvalidArgumentError at run time on CPU devices.
+    params: [d1, ..., dm]; indices: int32 or int64 [..., n] with n <= m. Returns [..., d(n+1), ..., dm], of
+    unknown rank if n is unknown before the step. A position out of range raises InvalidArgumentError at run
+    time on CPU devices.
     """
     x, where_to = as_tensor(params), as_tensor(indices)
-    depth = _depth("gather_nd", where_to, x.shape.ndims)
     with x.graph.as_default(), name_scope(name or "GatherNd"):
-        extents = shape(x)
-        tail = strided_slice(extents, slice(depth, None))
-        flat = reshape(x, concat([reshape(_product(extents, depth), [1]), tail], 0))
-        result = gather(flat, _flat_positions(where_to, extents, depth))
-        if x.spec.shape is not None and where_to.spec.shape is not None:
+        depth = depth_of("gather_nd", where_to, x.shape.ndims)
+        lead, tail = parted_extents(shape(x), depth)
+        flat = reshape(x, concat([reshape(reduce_prod(lead), [1]), tail], 0))
+        result = gather(flat, flat_positions(where_to, lead))
+        if isinstance(depth, int) and x.spec.shape is not None and where_to.spec.shape is not None:
             result.set_shape([*where_to.spec.shape[:-1], *x.spec.shape[depth:]])
         return result
-
-
-def _product(extents: Tensor, depth: int) -> Tensor:
-    return reduce_prod(strided_slice(extents, slice(0, depth)))
 
 
 @checked
 def scatter_nd(indices: Any, updates: Any, shape: Extents, name: Name = None) -> Tensor:
     """Zeros of `shape`, to which `updates` are added at positions along the first axes.
 
-    indices: int32 or int64 [..., n] with a known n; updates: [..., *shape[n:]]; those of equal positions add
+    indices: int32 or int64 [..., n]; updates: [..., *shape[n:]]; those of equal positions add
     up. A position out of range raises InvalidArgumentError at run time on CPU devices.
     """
     where_to, values = as_tensor(indices), as_tensor(updates)
     with graph_of([where_to, values]).as_default(), name_scope(name or "ScatterNd"):
         extents = as_tensor(as_shape_vector(shape))
-        length = extents.spec.dims[0]
-        depth = _depth("scatter_nd", where_to, length)
-        tail = strided_slice(extents, slice(depth, None))
-        flat = concat([reshape(_product(extents, depth), [1]), tail], 0)
-        positions = reshape(_flat_positions(where_to, extents, depth), [-1])
+        depth = depth_of("scatter_nd", where_to, extents.spec.dims[0])
+        lead, tail = parted_extents(extents, depth)
+        flat = concat([reshape(reduce_prod(lead), [1]), tail], 0)
+        positions = reshape(flat_positions(where_to, lead), [-1])
         rows = reshape(values, concat([constant([-1], extents.dtype), tail], 0))
         result = reshape(GatherGrad(rows, positions, flat, axis=0), extents)
         return result

@@ -28,12 +28,12 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, equal, greater_equal, maximum, subtract
 from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexing import gather
-from tensorbow.ops.nd_indexing import _depth, _flat_positions, _product, scatter_nd
-from tensorbow.ops.padding import pad
+from tensorbow.ops.nd_indexing import depth_of, flat_positions, parted_extents, scatter_nd
+from tensorbow.ops.reductions import reduce_prod
 from tensorbow.ops.segments import unsorted_segment_max
 from tensorbow.ops.selection import cast, select
-from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
 
 __all__ = [
@@ -170,26 +170,25 @@ def tensor_scatter_sub(tensor: Any, indices: Any, updates: Any, name: Name = Non
 def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, name: Name = None) -> Tensor:
     """`tensor` with `updates` in place of its slices at positions; of equal positions the last one stays.
 
-    indices: int32 or int64 [..., n] with a known n; updates: [..., d(n+1), ..., dm]. The gradient reaches
+    indices: int32 or int64 [..., n]; updates: [..., d(n+1), ..., dm]. The gradient reaches
     both. A position out of range raises InvalidArgumentError at run time on CPU devices, and has no effect on
     others.
     """
     with graph_of([tensor, indices, updates]).as_default(), name_scope(name or "TensorScatterUpdate"):
         x, where_to = as_tensor(tensor), as_tensor(indices)
         values = as_tensor(updates, x.dtype)
-        depth = _depth("tensor_scatter_update", where_to, x.shape.ndims)
+        depth = depth_of("tensor_scatter_update", where_to, x.shape.ndims)
         extents = shape(x)
-        tail = strided_slice(extents, slice(depth, None))
-        count = _product(extents, depth)
+        lead, tail = parted_extents(extents, depth)
+        count = reduce_prod(lead)
         flat = reshape(x, concat([reshape(count, [1]), tail], 0))
-        positions = reshape(_flat_positions(where_to, extents, depth), [-1])
+        positions = reshape(flat_positions(where_to, lead), [-1])
         # The gather raises for -1, which is out of range; where it does not, nothing is written there.
         there = gather(cast(number_range(count), int64), positions)
         positions = select(equal(there, positions), positions, -1)
         # Behind the updates a row of zeros, which makes a gather of none of them possible.
         rows = reshape(values, concat([reshape(size(positions), [1]), tail], 0))
-        paddings = constant([[0, 1], *[[0, 0]] * (x.spec.rank - depth)], int32)
-        rows = pad(rows, paddings)
+        rows = concat([rows, zeros(concat([constant([1]), tail], 0), x.dtype)], 0)
         last = unsorted_segment_max(number_range(size(positions)), positions, count)
         chosen = gather(rows, maximum(last, 0))
         written = reshape(greater_equal(last, 0), concat([reshape(count, [1]), ones_like(tail)], 0))

@@ -44,7 +44,7 @@ from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.random import dropout_mask
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, through_float32
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible, float32
 
@@ -171,20 +171,20 @@ BiasAddGrad = define_op(
 
 @checked
 def softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
-    """exp(logits) / sum(exp(logits)) along an axis, by default the last one; float32 or float64.
+    """exp(logits) / sum(exp(logits)) along an axis, by default the last one; floating, halves as float32.
 
     Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    return _along("softmax", Softmax, as_tensor(logits), axis, name)
+    return through_float32(lambda x, name: _along("softmax", Softmax, x, axis, name), logits, name)
 
 
 @checked
 def log_softmax(logits: Any, axis: AxisOrTensor | None = None, name: Name = None) -> Tensor:
     """logits - log(sum(exp(logits))) along an axis, by default the last one, without overflow.
 
-    Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
+    Halves are computed as float32. Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    return _along("log_softmax", LogSoftmax, as_tensor(logits), axis, name)
+    return through_float32(lambda x, name: _along("log_softmax", LogSoftmax, x, axis, name), logits, name)
 
 
 def _along(
@@ -289,8 +289,8 @@ LogSoftmax = define_op(
 
 @checked
 def l2_loss(t: Any, name: Name = None) -> Tensor:
-    """sum(t ** 2) / 2 over all elements, a scalar; float32 or float64."""
-    return L2Loss.tensor(t, name=name)
+    """sum(t ** 2) / 2 over all elements, a scalar; floating, halves as float32."""
+    return through_float32(lambda x, name: L2Loss.tensor(x, name=name), t, name)
 
 
 def _l2_loss_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

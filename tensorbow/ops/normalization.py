@@ -34,7 +34,7 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, through_float32
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING
@@ -222,14 +222,16 @@ def l2_normalize(
 ) -> Tensor:
     """`x` divided by its Euclidean norm over `axis` (None: all axes), or by sqrt(epsilon) if that is greater.
 
-    Raises InvalidArgumentError unless x is float32 or float64.
+    Halves are computed as float32. Raises InvalidArgumentError unless x is floating.
     """
-    tensor = as_tensor(x)
-    require_dtype("l2_normalize", tensor.spec, FLOATING, "x")
 
-    with tensor.graph.as_default(), name_scope(name or "l2_normalize"):
-        squares = reduce_sum(square(tensor), axis, keepdims=True)
-        return multiply(tensor, rsqrt(maximum(squares, float(epsilon))))
+    def normalized(tensor: Tensor, name: str | None) -> Tensor:
+        require_dtype("l2_normalize", tensor.spec, FLOATING, "x")
+        with tensor.graph.as_default(), name_scope(name or "l2_normalize"):
+            squares = reduce_sum(square(tensor), axis, keepdims=True)
+            return multiply(tensor, rsqrt(maximum(squares, float(epsilon))))
+
+    return through_float32(normalized, x, name)
 
 
 @checked

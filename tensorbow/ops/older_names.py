@@ -25,6 +25,7 @@ from tensorbow.ops.ordering import top_k
 from tensorbow.ops.reductions import argmax, argmin, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.shaping import reverse
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import bfloat16, float32, float64, int32, int64
 
 __all__ = [
@@ -121,10 +122,10 @@ def clip_by_average_norm(t: Any, clip_norm: NonNegativeOrTensor, name: Name = No
 def sort(
     values: Any, axis: AxisNumber = -1, direction: SortDirection = ASCENDING, name: Name = None
 ) -> Tensor:
-    """`values` in order along an axis of known extent; NaN counts as the greatest.
+    """`values` in order along an axis; NaN counts as the greatest.
 
-    direction: "ASCENDING" or "DESCENDING". Raises InvalidArgumentError for a scalar, and where rank or extent
-    are unknown.
+    direction: "ASCENDING" or "DESCENDING". An extent that is unknown before the step makes it run in the
+    dynamic mode. Raises InvalidArgumentError for a scalar, and where the rank is unknown.
     """
     return _sorted("sort", values, axis, direction, name)[0]
 
@@ -137,7 +138,7 @@ def argsort(
     stable: Flag = False,
     name: Name = None,
 ) -> Tensor:
-    """Positions, int32, of the elements of `values` in order along an axis of known extent.
+    """Positions, int32, of the elements of `values` in order along an axis.
 
     Equal elements keep their order, whatever `stable` says. Arguments and errors as for `sort`.
     """
@@ -148,19 +149,23 @@ def _sorted(op: str, values: Any, axis: int, direction: str, name: str | None) -
     """Elements and positions along an axis, in order."""
     x = as_tensor(values)
     dims = x.spec.shape
-    if not dims or dims[axis := checked_axis(op, axis, len(dims))] is None:
+    if not dims:
         raise InvalidArgumentError(
-            f"{op}: expected values with a known extent of axis {axis}, got {x.spec}; give the placeholder a "
-            "shape, or use tb.nn.top_k"
+            f"{op}: expected values of a known rank of at least 1, got {x.spec}; give the placeholder a shape"
         )
-    extent, last = int(dims[axis] or 0), len(dims) - 1
+    axis, last = checked_axis(op, axis, len(dims)), len(dims) - 1
     swapped = [*range(len(dims))]
     swapped[axis], swapped[last] = last, axis
     with x.graph.as_default(), name_scope(name or op):
         rows = transpose(x, swapped) if axis != last else x
+        known = dims[axis]
+        extent = strided_slice(shape(x), axis) if known is None else known
         if direction == ASCENDING:  # the greatest of the reversed rows, so that equal ones keep their order
             found, places = (reverse(each, [last]) for each in top_k(reverse(rows, [last]), extent))
-            places = subtract(extent - 1, places)
+            places = subtract(subtract(extent, 1), places) if known is None else subtract(known - 1, places)
         else:
             found, places = top_k(rows, extent)
-        return (transpose(found, swapped), transpose(places, swapped)) if axis != last else (found, places)
+        results = (transpose(found, swapped), transpose(places, swapped)) if axis != last else (found, places)
+        for each in results:
+            each.set_shape(dims)
+        return results

@@ -18,6 +18,7 @@ from tensorbow.kinds import Name, checked
 from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.selection import through_float32
 from tensorbow.ops.sliding_windows import (
     Windows,
     image_dims,
@@ -55,15 +56,19 @@ def max_pool(
     """The maximum of each window of images [batch, height, width, channels]; also named `max_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
-    (padding is never the maximum) or "VALID". Returns [batch, rows, columns, channels], float32, float64
-    or uint8. With data format NCHW the channels of all of these are second.
+    (padding is never the maximum) or "VALID". Returns [batch, rows, columns, channels], floating or
+    uint8, halves computed as float32. With data format NCHW the channels of all of these are second.
 
     Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
     attrs = pool_attrs("max_pool", ksize, strides, padding, data_format)
-    return with_channels_last(
-        "max_pool", lambda images: MaxPool(images, name=name, **attrs), value, data_format
+    return through_float32(
+        lambda x, name: with_channels_last(
+            "max_pool", lambda images: MaxPool(images, name=name, **attrs), x, data_format
+        ),
+        value,
+        name,
     )
 
 

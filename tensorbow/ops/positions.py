@@ -22,7 +22,7 @@ from tensorbow.kinds import AsDType, AxisNumbers, Name, checked, one_of
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.broadcasting import checked_axis, shape
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import floordiv, mod, subtract
+from tensorbow.ops.elementwise import floordiv, maximum, mod, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.slicing import strided_slice
@@ -52,7 +52,7 @@ def roll(input: Any, shift: Any, axis: AxisNumbers, name: Name = None) -> Tensor
         for number, each in enumerate(axes):
             by = shifts if shifts.shape.ndims == 0 else strided_slice(shifts, number)
             extent = strided_slice(shape(x, out_type=shifts.dtype), each)
-            x = gather(x, mod(subtract(number_range(extent), by), extent), axis=each)
+            x = gather(x, mod(subtract(number_range(extent), by), maximum(extent, 1)), axis=each)
         x.set_shape(dims)
         return x
 

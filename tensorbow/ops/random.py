@@ -33,11 +33,23 @@ from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
 from tensorbow.ops.broadcasting import shape as dims
 from tensorbow.ops.constant import checked_array
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.elementwise import add, multiply, subtract
+from tensorbow.ops.elementwise import add, floor, multiply, subtract
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.partial_extents import with_known_extents
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, Array, DType, TensorSpec, float32, int32, int64
+from tensorbow.specs import (
+    FLOATING,
+    HALVES,
+    Array,
+    DType,
+    TensorSpec,
+    bfloat16,
+    float16,
+    float32,
+    int32,
+    int64,
+)
 
 __all__ = [
     "random_normal",
@@ -49,6 +61,7 @@ __all__ = [
 DEFAULT_GRAPH_SEED = 87654321  # used with an op's seed if the graph has none, as in TensorFlow
 SEEDS = {"seed": REQUIRED, "seed2": REQUIRED}  # the graph's and the op's
 WORD = (1 << 32) - 1
+FRACTION_BITS = {float16: 11, bfloat16: 8}  # digits of numbers in [0.5, 1)
 DRAWN_ATTRS = {"dtype": float32, **SEEDS}
 
 
@@ -72,7 +85,8 @@ def random_uniform(
 ) -> Tensor:
     """Uniform numbers in [minval, maxval), of any shape.
 
-    dtype is float32, float64, int32 or int64; maxval is 1 for floats and must be given for integers.
+    dtype is floating, int32 or int64; maxval is 1 for floats and must be given for integers. Halves are drawn
+    as float32 and cut to their digits.
     Bounds may be scalar tensors. Rounding can make a float equal to maxval, unless the bounds are 0 and 1.
 
     Raises InvalidArgumentError for other dtypes; for integers also if the range is empty.
@@ -85,10 +99,13 @@ def random_uniform(
         return RandomUniformInt.tensor(
             as_shape_vector(shape), *bounds, seed=graph_seed, seed2=op_seed, name=name
         )
-    _require_floating("random_uniform", dtype)
+    drawn = _drawn_dtype("random_uniform", dtype)
     with name_scope(name or "random_uniform"):
-        result: Tensor = RandomUniform(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
+        result: Tensor = RandomUniform(as_shape_vector(shape), dtype=drawn, seed=graph_seed, seed2=op_seed)
         result = with_known_extents(result, shape)
+        if dtype in HALVES:  # rounded down: a half may not become 1
+            steps = 2.0 ** FRACTION_BITS[dtype]
+            result = cast(multiply(floor(multiply(result, steps)), 1 / steps), dtype)
         if _is(minval, 0) and (maxval is None or _is(maxval, 1)):
             return result
         high = 1.0 if maxval is None else maxval
@@ -108,7 +125,10 @@ def random_normal(
     seed: Seed = None,
     name: Name = None,
 ) -> Tensor:
-    """Normal numbers, float32 or float64, of any shape; `mean` and `stddev` may be tensors that broadcast."""
+    """Normal numbers of any shape, floating, halves drawn as float32.
+
+    `mean` and `stddev` may be tensors that broadcast.
+    """
     return _normal(RandomStandardNormal, "random_normal", shape, mean, stddev, dtype, seed, name)
 
 
@@ -121,7 +141,7 @@ def truncated_normal(
     seed: Seed = None,
     name: Name = None,
 ) -> Tensor:
-    """Normal numbers within two standard deviations of the mean, float32 or float64, of any shape."""
+    """Normal numbers within two standard deviations of the mean, of any shape; see `random_normal`."""
     return _normal(TruncatedNormal, "truncated_normal", shape, mean, stddev, dtype, seed, name)
 
 
@@ -135,11 +155,11 @@ def _normal(
     seed: int | None,
     name: str | None,
 ) -> Tensor:
-    _require_floating(op, dtype)
+    drawn = _drawn_dtype(op, dtype)
     graph_seed, op_seed = get_seed(seed)
     with name_scope(name or op):
-        result: Tensor = definition(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
-        result = with_known_extents(result, shape)
+        result: Tensor = definition(as_shape_vector(shape), dtype=drawn, seed=graph_seed, seed2=op_seed)
+        result = cast(with_known_extents(result, shape), dtype)
         if not _is(stddev, 1):
             result = multiply(result, stddev)
         return result if _is(mean, 0) else add(result, mean)
@@ -189,9 +209,13 @@ def _is(value: Any, number: float) -> bool:
     return type(value) in (int, float) and value == number
 
 
-def _require_floating(op: str, kind: DType) -> None:
+def _drawn_dtype(op: str, kind: DType) -> DType:
+    """The dtype in which numbers of a floating dtype are drawn. Raises InvalidArgumentError for others."""
+    if kind in HALVES:
+        return float32
     if kind not in FLOATING:
         raise InvalidArgumentError(f"{op}: dtype {kind.name} is not supported; use float32 or float64")
+    return kind
 
 
 # Specs --------------------------------------------------------------------------------------------
@@ -199,7 +223,7 @@ def _require_floating(op: str, kind: DType) -> None:
 
 def _drawn_spec(op: str) -> SpecRule:
     def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-        _require_floating(op, attrs["dtype"])
+        require_dtype(op, TensorSpec((), attrs["dtype"]), FLOATING, "dtype")
         return TensorSpec(dims_of_vector(op, inputs[0]), attrs["dtype"])
 
     return spec

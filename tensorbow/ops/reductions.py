@@ -35,6 +35,7 @@ from tensorbow.ops.elementwise import (
     divide,
     equal,
     exp,
+    floordiv,
     is_finite,
     log,
     maximum,
@@ -44,6 +45,7 @@ from tensorbow.ops.elementwise import (
     sqrt,
     square,
     subtract,
+    truncatediv,
 )
 from tensorbow.ops.elementwise_table import conjugate
 from tensorbow.ops.selection import cast, select
@@ -57,8 +59,10 @@ from tensorbow.specs import (
     TensorSpec,
     as_dtype,
     bool_,
+    float64,
     int32,
     int64,
+    uint64,
 )
 
 __all__ = [
@@ -227,8 +231,18 @@ def reduce_sum(
 def reduce_mean(
     input_tensor: Any, axis: AxesOrTensor = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The mean of floating numbers over `axis`, see `reduce_sum`; NaN if there are none."""
-    return _reduce(Mean, input_tensor, axis, keepdims, name)
+    """The mean over `axis`, see `reduce_sum`; NaN if there are no elements.
+
+    The mean of integers is rounded towards zero, from a sum of 64 bits; 0 if there are no elements.
+    """
+    x = as_tensor(input_tensor)
+    if not x.dtype.is_integer:
+        return _reduce(Mean, x, axis, keepdims, name)
+    with x.graph.as_default(), name_scope(name or "Mean"):
+        wide = cast(x, uint64 if x.dtype == uint64 else int64)
+        total = reduce_sum(wide, axis, keepdims)
+        count = floordiv(size(x, out_type=int64), maximum(size(total, out_type=int64), 1))
+        return cast(truncatediv(total, cast(maximum(count, 1), wide.dtype)), x.dtype)
 
 
 @checked
@@ -261,9 +275,12 @@ def reduce_euclidean_norm(
 ) -> Tensor:
     """The root of the sum of squares over `axis`, see `reduce_sum`; of complex numbers of absolute values.
 
-    The gradient at 0 is NaN.
+    That of integers is computed in float64 and truncated. The gradient at 0 is NaN.
     """
     x = as_tensor(input_tensor)
+    if x.dtype.is_integer:
+        with x.graph.as_default():
+            return cast(reduce_euclidean_norm(cast(x, float64), axis, keepdims), x.dtype, name)
     with x.graph.as_default(), name_scope(name or "EuclideanNorm"):
         x = absolute(x) if x.dtype.is_complex else x
         return sqrt(reduce_sum(square(x), axis, keepdims))

@@ -198,8 +198,8 @@ def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Any, name: 
 def segment_counts(x: Tensor, ids: Any, num_segments: Any) -> Tensor:
     """Rows of each segment, at least 1: [num_segments, 1, ..., 1], of the rank of a reduction of `x`."""
     positions = as_tensor(ids)
-    ones = cast(ones_like(positions), x.dtype)
-    count = maximum(unsorted_segment_sum(ones, positions, num_segments), 1)
+    ones = cast(ones_like(positions), x.dtype.real_dtype)
+    count = cast(maximum(unsorted_segment_sum(ones, positions, num_segments), 1), x.dtype)
     if x.shape.ndims is None:
         tail = strided_slice(shape(x), slice(positions.shape.ndims, None))
         return reshape(count, concat([shape(count), ones_like(tail)], 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -23,7 +23,7 @@ from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.mapped_values import maps_values
-from tensorbow.specs import DType, TensorSpec, bool_, broadcast_dims
+from tensorbow.specs import HALVES, DType, TensorSpec, bool_, broadcast_dims, float32
 
 __all__ = ["cast"]
 
@@ -69,6 +69,15 @@ def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
     if tensor.dtype == dtype:
         return tensor
     return Cast.tensor(tensor, dtype=dtype, name=name)
+
+
+def through_float32(function: Callable[[Tensor, str | None], Tensor], x: Any, name: str | None) -> Tensor:
+    """`function(x, name)`; of halves its result for float32, rounded once."""
+    tensor = as_tensor(x)
+    if tensor.dtype not in HALVES:
+        return function(tensor, name)
+    with tensor.graph.as_default():
+        return cast(function(cast(tensor, float32), None), tensor.dtype, name)
 
 
 def _select_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

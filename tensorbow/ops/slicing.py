@@ -220,14 +220,14 @@ def numpy_index(index: Index) -> tuple[Any, ...]:
 
 
 def _strided_slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    return _sliced("StridedSlice", inputs[0], attrs["index"])
+    return sliced_spec("StridedSlice", inputs[0], attrs["index"])
 
 
 def _strided_slice_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     gradients, target = inputs
     whole = TensorSpec(dims_of_vector("StridedSliceGrad", target), gradients.dtype)
     if whole.shape is not None:
-        part = _sliced("StridedSliceGrad", whole, attrs["index"])
+        part = sliced_spec("StridedSliceGrad", whole, attrs["index"])
         if not compatible(part.shape, gradients.shape):
             raise InvalidArgumentError(
                 f"StridedSliceGrad: the gradients are {gradients}, the slice of {whole} is {part}; "
@@ -236,7 +236,7 @@ def _strided_slice_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> Tens
     return whole
 
 
-def _sliced(op: str, x: TensorSpec, index: Index) -> TensorSpec:
+def sliced_spec(op: str, x: TensorSpec, index: Index) -> TensorSpec:
     """The spec of `x[index]`. Raises InvalidArgumentError if the index does not fit the shape."""
     dims = x.dims
     used = sum(i not in ("...", "new") for i in index)

@@ -60,7 +60,7 @@ def _in_pieces(function: Callable[..., Array]) -> Any:
     return compute
 
 
-def _defined(name: str, inputs: str, function: Callable[..., Array], gradient: Gradients | None) -> OpDef:
+def defined(name: str, inputs: str, function: Callable[..., Array], gradient: Gradients | None) -> OpDef:
     row = Elementwise(name, tuple(inputs.split()), _in_pieces(function), FLOATING, gradient)
     return define_op(
         name,
@@ -178,10 +178,10 @@ def _igamma_gradient(sign: int) -> Gradients:
     return gradient
 
 
-IgammaGradA = _defined("IgammaGradA", "a x", _slope_by_a, None)
-Igamma = _defined("Igamma", "a x", lambda a, x: _gamma_parts(a, x)[0], _igamma_gradient(1))
-Igammac = _defined("Igammac", "a x", lambda a, x: _gamma_parts(a, x)[1], _igamma_gradient(-1))
-RandomGammaGrad = _defined(
+IgammaGradA = defined("IgammaGradA", "a x", _slope_by_a, None)
+Igamma = defined("Igamma", "a x", lambda a, x: _gamma_parts(a, x)[0], _igamma_gradient(1))
+Igammac = defined("Igammac", "a x", lambda a, x: _gamma_parts(a, x)[1], _igamma_gradient(-1))
+RandomGammaGrad = defined(
     "RandomGammaGrad", "alpha sample", lambda a, x: -_slope_by_a(a, x) / _density(a, x), None
 )
 
@@ -227,7 +227,7 @@ def _beta_gradient(g: Tensor, z: Tensor, a: Tensor, b: Tensor, x: Tensor) -> tup
     return None, None, Mul(g, density)
 
 
-Betainc = _defined("Betainc", "a b x", _beta, _beta_gradient)
+Betainc = defined("Betainc", "a b x", _beta, _beta_gradient)
 
 
 # Zeta -----------------------------------------------------------------------------------------------------
@@ -265,10 +265,10 @@ def _polygamma(n: Array, x: Array) -> Array:
     return np.where(n == 0, below, np.where(order == n, result, np.nan))
 
 
-Zeta: OpDef = _defined(
+Zeta: OpDef = defined(
     "Zeta", "x q", _zeta, lambda g, z, x, q: (None, Mul(g, Neg(Mul(x, Zeta(Add(x, 1), q)))))
 )
-Polygamma: OpDef = _defined(
+Polygamma: OpDef = defined(
     "Polygamma", "a x", _polygamma, lambda g, z, a, x: (None, Mul(g, Polygamma(Add(a, 1), x)))
 )
 

@@ -37,6 +37,7 @@ from tensorbow.specs import NUMERIC, Array, TensorSpec, bool_, uint8
 __all__ = ["histogram", "image", "merge", "merge_all", "scalar", "text"]
 
 RED = 255  # of pixels that are no number
+SUMMARIES: list[OpDef] = []  # the ops whose results are summaries
 _TEXTS = sequence(TEXT, "a text or a list of texts", lone=True)
 AnyTexts: TypeAlias = Annotated[
     Any,
@@ -62,7 +63,7 @@ def event_protocol() -> tuple[ModuleType, ModuleType]:
     return summary_pb2, event_pb2
 
 
-def _message(tag: str, **value: Any) -> bytes:
+def summary_message(tag: str, **value: Any) -> bytes:
     protocol, _ = event_protocol()
     blob: bytes = protocol.Summary(value=[protocol.Summary.Value(tag=tag, **value)]).SerializeToString()
     return blob
@@ -77,7 +78,7 @@ def _scalar_value(op: Operation, values: Sequence[Any]) -> bytes:
             f"summary.scalar {op.attrs['tag']}: expected a scalar, got shape {list(np.shape(values[0]))}; "
             f"use tb.reduce_mean (made at {op.source})"
         )
-    return _message(op.attrs["tag"], simple_value=float(values[0]))
+    return summary_message(op.attrs["tag"], simple_value=float(values[0]))
 
 
 @cache
@@ -105,7 +106,7 @@ def _histogram_value(op: Operation, values: Sequence[Any]) -> bytes:
     protocol, _ = event_protocol()
     with np.errstate(over="ignore"):
         total, squares = numbers.sum(), np.square(numbers).sum()
-    return _message(
+    return summary_message(
         op.attrs["tag"],
         histo=protocol.HistogramProto(
             min=numbers.min(initial=np.inf) if numbers.size else 0.0,
@@ -189,7 +190,7 @@ def _text_message(op: Operation, shape: Sequence[int], texts: Sequence[bytes]) -
         string_val=texts,
         tensor_shape=TensorShapeProto(dim=dims),
     )
-    return _message(op.attrs["tag"], metadata=metadata, tensor=tensor)
+    return summary_message(op.attrs["tag"], metadata=metadata, tensor=tensor)
 
 
 def _merged_value(op: Operation, values: Sequence[Any]) -> bytes:
@@ -199,7 +200,7 @@ def _merged_value(op: Operation, values: Sequence[Any]) -> bytes:
 # Ops ----------------------------------------------------------------------------------------------------
 
 
-def _bytes(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+def summary_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec((None,), uint8)
 
 
@@ -208,7 +209,7 @@ def _scalar_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         raise InvalidArgumentError(
             f"summary.scalar: expected tensor to be a scalar, got {inputs[0]}; use tb.reduce_mean"
         )
-    return _bytes(inputs, attrs)
+    return summary_spec(inputs, attrs)
 
 
 def _image_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -220,7 +221,7 @@ def _image_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
             "summary.image: expected tensor to have shape [batch, height, width, channels] with 1, 3 or 4 "
             f"channels, and numbers, got {inputs[0]}"
         )
-    return _bytes(inputs, attrs)
+    return summary_spec(inputs, attrs)
 
 
 def _string_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -228,33 +229,38 @@ def _string_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         raise InvalidArgumentError(
             f"summary.text: expected tensor to be of strings, got {inputs[0]}; use tb.as_string"
         )
-    return _bytes(inputs, attrs)
+    return summary_spec(inputs, attrs)
 
 
-def _summary_op(name: str, spec: Any, fetched: Any, inputs: Sequence[str], **attrs: Any) -> OpDef:
-    return define_op(
+def summary_op(
+    name: str, spec: Any, fetched: Any, inputs: Sequence[str], strings: bool = False, **attrs: Any
+) -> OpDef:
+    """Defines a summary whose message `fetched(op, values)` makes; strings: an input may be of them."""
+    definition: OpDef = define_op(
         name,
         spec=spec,
         gradient=NOT_DIFFERENTIABLE,
         inputs=inputs,
         attrs={"tag": REQUIRED, **attrs} if name != "MergeSummary" else {},
         fetched=fetched,
-        strings=name == "StringSummary",
+        strings=strings,
     )
+    SUMMARIES.append(definition)
+    return definition
 
 
-ScalarSummary = _summary_op("ScalarSummary", _scalar_spec, _scalar_value, ["input"])
-HistogramSummary = _summary_op("HistogramSummary", _bytes, _histogram_value, ["input"])
-ImageSummary = _summary_op("ImageSummary", _image_spec, _image_value, ["input"], max_outputs=3)
-TextSummary = _summary_op("TextSummary", _bytes, _text_value, [], texts=REQUIRED)
-StringSummary = _summary_op("StringSummary", _string_spec, _string_value, ["input"])
-MergeSummary = _summary_op("MergeSummary", _bytes, _merged_value, ["*inputs"])
+ScalarSummary = summary_op("ScalarSummary", _scalar_spec, _scalar_value, ["input"])
+HistogramSummary = summary_op("HistogramSummary", summary_spec, _histogram_value, ["input"])
+ImageSummary = summary_op("ImageSummary", _image_spec, _image_value, ["input"], max_outputs=3)
+TextSummary = summary_op("TextSummary", summary_spec, _text_value, [], texts=REQUIRED)
+StringSummary = summary_op("StringSummary", _string_spec, _string_value, ["input"], strings=True)
+MergeSummary = summary_op("MergeSummary", summary_spec, _merged_value, ["*inputs"])
 
 
 # Functions ----------------------------------------------------------------------------------------------
 
 
-def _add(
+def add_summary(
     definition: OpDef,
     inputs: Sequence[Any],
     name: str,
@@ -265,7 +271,7 @@ def _add(
     """Adds a summary, whose tag is its full name (after the family), and puts it into collections."""
     tensors = [as_tensor(each) for each in inputs]
     for tensor in tensors:
-        if definition is not StringSummary and tensor.dtype not in (*NUMERIC, bool_):
+        if not definition.strings and tensor.dtype not in (*NUMERIC, bool_):
             raise InvalidArgumentError(f"summary {name}: expected numbers, got {tensor.spec}")
     clean = re.sub(r"[^-/\w.]", "_", name, flags=re.ASCII).strip("/") or "summary"
     wanted = clean if family is None else f"{family}/{clean}"
@@ -285,7 +291,7 @@ def scalar(name: Text, tensor: Any, collections: Names | None = None, family: Na
     family: put before the tag, which groups charts. Raises InvalidArgumentError for a tensor of another
     shape; when fetched, FailedPreconditionError without tensorboardX.
     """
-    return _add(ScalarSummary, [tensor], name, collections, family)
+    return add_summary(ScalarSummary, [tensor], name, collections, family)
 
 
 @checked
@@ -294,7 +300,7 @@ def histogram(name: Text, values: Any, collections: Names | None = None, family:
 
     Raises what `scalar` raises; when fetched, InvalidArgumentError for NaN and infinity.
     """
-    return _add(HistogramSummary, [values], name, collections, family)
+    return add_summary(HistogramSummary, [values], name, collections, family)
 
 
 @checked
@@ -311,7 +317,7 @@ def image(
     numbers are scaled for each image so that the greatest is 255, and with negative ones zero is 127. Pixels
     that are no number are red. Raises what `scalar` raises.
     """
-    return _add(ImageSummary, [tensor], name, collections, family, max_outputs=max_outputs)
+    return add_summary(ImageSummary, [tensor], name, collections, family, max_outputs=max_outputs)
 
 
 @checked
@@ -322,8 +328,8 @@ def text(name: Text, tensor: AnyTexts, collections: Names | None = None) -> Tens
     dynamic mode. Raises InvalidArgumentError for others.
     """
     if is_tensor(tensor):
-        return _add(StringSummary, [tensor], name, collections, None)
-    return _add(TextSummary, [], name, collections, None, texts=tuple(tensor))
+        return add_summary(StringSummary, [tensor], name, collections, None)
+    return add_summary(TextSummary, [], name, collections, None, texts=tuple(tensor))
 
 
 @checked
@@ -355,11 +361,4 @@ def merge_all(key: Text = GraphKeys.SUMMARIES, scope: Name = None, name: Name = 
 
 def is_summary(value: Any) -> bool:
     """True for the tensor of a summary op."""
-    return isinstance(value, Tensor) and value.op.definition in (
-        ScalarSummary,
-        HistogramSummary,
-        ImageSummary,
-        TextSummary,
-        StringSummary,
-        MergeSummary,
-    )
+    return isinstance(value, Tensor) and value.op.definition in SUMMARIES

@@ -156,9 +156,10 @@ class RoundLaunch(ABC):
 
     @property
     def whole_rounds(self) -> int:
-        """Rounds before the one in which a thread has failed, where the others go no further either; else 0,
-        as replicas may be apart."""
+        """Rounds before the first one in which a thread has failed, as far as known; see `is_whole`."""
         return 0
+
+    is_whole = False  # whether all replicas have done `whole_rounds` of a launch that failed, and no more
 
     @abstractmethod
     def let_go(self) -> None:

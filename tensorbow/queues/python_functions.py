@@ -11,11 +11,16 @@ import numpy as np
 from tensorbow.array_likes import string_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, as_tensor
-from tensorbow.kinds import DTYPE, Flag, Function, Items, Name, checked, sequence
+from tensorbow.kinds import DTYPE, Flag, Function, Items, Kind, Name, checked
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, TensorSpec
 
-Results: TypeAlias = Annotated[Any, sequence(DTYPE, "a dtype or a list of dtypes", lone=True)]
+
+def _read_results(value: Any) -> Any:
+    return [DTYPE.read(each) for each in value] if isinstance(value, (list, tuple)) else DTYPE.read(value)
+
+
+Results: TypeAlias = Annotated[Any, Kind("a dtype or a list of dtypes", _read_results)]
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
@@ -95,5 +100,8 @@ def py_func(
     the function, which are the cause.
     """
     definition = PyFunc if stateful else PyFuncStateless
-    made = definition(*(as_tensor(each) for each in inp), func=func, Tout=Tout, name=name)
-    return list(made) if isinstance(made, tuple) else made
+    dtypes = tuple(Tout) if isinstance(Tout, list) else (Tout,)
+    made = definition(*(as_tensor(each) for each in inp), func=func, Tout=dtypes, name=name)
+    if isinstance(made, tuple):
+        return list(made)
+    return [made] if dtypes and isinstance(Tout, list) else made

@@ -25,7 +25,6 @@ from tensorbow.runtime.loop_hooks import (
     GlobalStepWaiterHook,
     LoggingTensorHook,
     NanTensorHook,
-    StepCounterHook,
 )
 from tensorbow.runtime.monitored import (
     MonitoredSession,
@@ -62,7 +61,6 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
-    "StepCounterHook",
     "StopAtStepHook",
     "create_global_step",
     "get_global_step",

@@ -203,6 +203,16 @@ def check_run_options(options: RunOptions | None, run_metadata: RunMetadata | No
         raise refuse("run", "run_metadata", "a tb.RunMetadata or None", run_metadata)
 
 
+def joined_options(first: RunOptions | None, second: RunOptions) -> RunOptions:
+    """The options of a run for which two sides gave some: the higher trace level, the longer time limit."""
+    for options in (first, second):
+        check_run_options(options, None)
+    if first is None:
+        return second
+    names = [option.name for option in fields(RunOptions)]
+    return RunOptions(**{name: max(getattr(first, name), getattr(second, name)) for name in names})
+
+
 def warn_of_ignored(
     options: ConfigProto, taken: Collection[str] | None = None, kind: str | None = None
 ) -> None:

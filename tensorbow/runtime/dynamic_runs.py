@@ -57,9 +57,10 @@ class DynamicRuns:
         *,
         soft: bool,
         name: str,
+        host_objects: Resources | None,
     ):
         """cache: of the planned runs. device: the session's. soft: ops of strings may be in the scope of
-        another device than a CPU. name: prefix of the threads' names.
+        another device than a CPU. name: prefix of the threads' names. host_objects: of `Graph`.
         """
         self.plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
         self.running: set[DynamicStep | QuickStep] = set()
@@ -68,7 +69,9 @@ class DynamicRuns:
         self._timeout_ms = config.operation_timeout_in_ms
         self._pool = InterOpPool(threads_beside_caller(config.inter_op_parallelism_threads), name)
         without_value = variables.devices.without_value
-        self.resources = Resources(None, lambda name, container: not without_value([name]))  # as queues
+        self.resources = Resources(  # as queues
+            None, lambda name, container: not without_value([name]), host_objects
+        )
         may_be_quick = device.kind == "cpu" and not planned.is_limited
         self._quick = QuickRegions(cache, device, f"{name} region") if may_be_quick else None
         self._track = StreamTrack(device.name.short, "dynamic steps")

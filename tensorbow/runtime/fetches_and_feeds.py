@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kinds import refuse, shown
 from tensorbow.missing_names import listed
+from tensorbow.nest import flatten, pack
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.control import Placeholder
+from tensorbow.ops.indexed_slices import IndexedSlices, IndexedSlicesValue
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
 GraphElements: TypeAlias = Sequence[Tensor | Operation]
 MOST_NAMES = 10  # placeholders named by an error
+_OF_SEVERAL = {SparseTensor, IndexedSlices}  # made of several tensors, each of which is fed
+
+
+@dataclass(frozen=True)
+class _SlicesFetch:
+    """The tensors of a fetched IndexedSlices. parts: values, indices, and the dense shape if it has one."""
+
+    parts: tuple[Any, ...]
+
+    def _packed(self, values: Sequence[Any]) -> IndexedSlicesValue:
+        """The fetched value, in its place in the nest of fetches."""
+        return IndexedSlicesValue(*values[0])
 
 
 class Arguments:
@@ -23,6 +38,17 @@ class Arguments:
 
     def __init__(self, graph: Graph):
         self._graph = graph
+
+    def fetch_list(self, fetches: Any, call: str = "run") -> tuple[Any, list[Tensor | Operation]]:
+        """A nest to pack the fetched values in, and the element of each of its leaves.
+
+        Raises InvalidArgumentError or NotFoundError.
+        """
+        leaves = flatten(fetches)
+        if IndexedSlices in map(type, leaves):
+            fetches = pack(fetches, map(_opened, leaves))
+            leaves = flatten(fetches)
+        return fetches, [self.fetched(leaf, call) for leaf in leaves]
 
     def fetched(self, item: Any, call: str = "run") -> Tensor | Operation:
         """The element to fetch. Raises InvalidArgumentError or NotFoundError."""
@@ -59,12 +85,16 @@ class Arguments:
         """The fed values, unconverted, by tensor. Raises what `fed` raises."""
         if not isinstance(feed_dict, Mapping):
             raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
-        if SparseTensor not in map(type, feed_dict):
+        for key in feed_dict:
+            if type(key) is not Tensor and isinstance(key, (SparseTensor, IndexedSlices, tuple)):
+                break
+        else:
             return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
         pairs = [
             pair
             for key, value in feed_dict.items()
-            for pair in (parts_of(key, value) if isinstance(key, SparseTensor) else [(key, value)])
+            for one, of_one in _leaves_of(key, value)
+            for pair in (parts_of(one, of_one) if type(one) in _OF_SEVERAL else [(one, of_one)])
         ]
         return dict(zip(self.feed_list([k for k, _ in pairs], call), [v for _, v in pairs], strict=True))
 
@@ -110,25 +140,51 @@ class Arguments:
         return value.extents
 
 
-def parts_of(sparse: SparseTensor, value: Any) -> list[tuple[Tensor, Any]]:
-    """The fed tensors of a sparse tensor and their values.
+def _leaves_of(key: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Pairs of keys and values; of a tuple, such as the state of a cell, those of its leaves.
 
-    Raises InvalidArgumentError unless the value has three parts, and for another shape than a constant one.
+    Raises InvalidArgumentError for a value of another structure.
     """
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
+    if not isinstance(key, tuple):
+        return [(key, value)]
+    if not isinstance(value, (tuple, list)) or len(value) != len(key):
         raise InvalidArgumentError(
-            f"feed {sparse!r}: expected tb.SparseTensorValue(indices, values, dense_shape), got "
-            f"{shown(value)}"
+            f"feed {shown(key)}: expected a value of the same structure, {len(key)} parts, got {shown(value)}"
         )
-    pairs = list(zip((sparse.indices, sparse.values, sparse.dense_shape), value, strict=True))
-    known = sparse.dense_shape.spec.value
-    if known is None:
+    return [pair for one, part in zip(key, value, strict=True) for pair in _leaves_of(one, part)]
+
+
+def _opened(leaf: Any) -> Any:
+    if type(leaf) is not IndexedSlices:
+        return leaf
+    shape = () if leaf.dense_shape is None else (leaf.dense_shape,)
+    return _SlicesFetch((leaf.values, leaf.indices, *shape))
+
+
+def parts_of(key: SparseTensor | IndexedSlices, value: Any) -> list[tuple[Tensor, Any]]:
+    """The fed tensors of a sparse tensor or of IndexedSlices, and their values.
+
+    Raises InvalidArgumentError unless the value has as many parts, and for another shape than a constant one.
+    """
+    shape = key.dense_shape
+    if isinstance(key, SparseTensor):
+        tensors, expected = [key.indices, key.values], "tb.SparseTensorValue(indices, values, dense_shape)"
+    else:
+        tensors, expected = [key.values, key.indices], "tb.IndexedSlicesValue(values, indices, dense_shape)"
+    count = 3 if shape is not None or isinstance(value, IndexedSlicesValue) else 2
+    if not isinstance(value, (tuple, list)) or len(value) != count:
+        raise InvalidArgumentError(f"feed {key!r}: expected {expected}, got {shown(value)}")
+    pairs = list(zip(tensors, value, strict=False))
+    if shape is None:
         return pairs
-    if [*known] != [*value[2]]:
+    known = shape.spec.value
+    if known is None:
+        return [*pairs, (shape, value[2])]
+    if value[2] is None or [*known] != [*value[2]]:
         raise InvalidArgumentError(
-            f"feed {sparse!r}: expected dense_shape {known.tolist()}, got {shown(value[2])}"
+            f"feed {key!r}: expected dense_shape {known.tolist()}, got {shown(value[2])}"
         )
-    return pairs[:2]
+    return pairs
 
 
 def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:

@@ -44,14 +44,24 @@ Tensors: TypeAlias = Annotated[Any, Kind("a list of tensors, or a dictionary by 
 class Timer:
     """Says at which steps something happens: every so many steps, or after so many seconds."""
 
-    def __init__(self, name: str, steps: int | None, seconds: float | None):
-        """Raises InvalidArgumentError unless exactly one of both is given."""
+    def __init__(
+        self,
+        name: str,
+        steps: int | None,
+        seconds: float | None,
+        options: tuple[str, str] = ("every_n steps", "every_n_secs"),
+    ):
+        """options: names of both. Raises InvalidArgumentError unless exactly one of both is given."""
         if (steps is None) == (seconds is None):
             raise InvalidArgumentError(
-                f"{name}: expected either every_n steps or every_n_secs, got {steps} and {seconds}"
+                f"{name}: expected either {' or '.join(options)}, got {steps} and {seconds}"
             )
         self._steps, self._seconds = steps, seconds
         self._last: tuple[int, float] | None = None
+
+    def reset(self) -> None:
+        """Forgets when it happened last."""
+        self._last = None
 
     def is_due(self, step: int) -> bool:
         """True at the first step, and from then on at each at which it happens."""
@@ -91,6 +101,12 @@ class LoggingTensorHook(SessionRunHook):
         only_at_end = at_end and every_n_iter is None and every_n_secs is None
         self._timer = None if only_at_end else Timer("LoggingTensorHook", every_n_iter, every_n_secs)
         self._step, self._is_due = 0, False
+
+    def begin(self) -> None:
+        """Begins to count."""
+        self._step = 0
+        if self._timer is not None:
+            self._timer.reset()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Fetches the tensors, if a line is due."""
@@ -137,37 +153,6 @@ class NanTensorHook(SessionRunHook):
             raise NumericsError(f"{text}; lower the learning rate, or clip the gradients")
         _logger.warning("%s; the loop is asked to stop", text)
         run_context.request_stop()
-
-
-class StepCounterHook(SessionRunHook):
-    """Logs the steps per second, of the global step if the graph has one."""
-
-    @checked
-    def __init__(
-        self,
-        every_n_steps: Positive | None = 100,
-        every_n_secs: PositiveNumber | None = None,
-    ):
-        """Raises InvalidArgumentError unless one of both is given: write every_n_steps=None beside
-        seconds."""
-        self._timer = Timer("StepCounterHook", every_n_steps, every_n_secs)
-        self._runs = 0
-        self._global_step: Variable | None = None
-
-    def begin(self) -> None:
-        """Finds the global step."""
-        self._global_step = get_global_step()
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Fetches the global step."""
-        return None if self._global_step is None else SessionRunArgs(self._global_step)
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Counts the run, and logs if it is due."""
-        self._runs += 1
-        step = self._runs if run_values.results is None else int(run_values.results)
-        if self._timer.is_due(step) and (passed := self._timer.happened(step)) is not None:
-            _logger.info("global_step/sec: %g", passed[0] / max(passed[1], 1e-9))
 
 
 class FinalOpsHook(SessionRunHook):
@@ -219,6 +204,8 @@ class GlobalStepWaiterHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> None:
         """Waits, before the first run."""
+        if self._wanted > 0:
+            _logger.info("Waiting for global step %d before starting training.", self._wanted)
         while self._wanted > 0 and int(run_context.session.run(self._global_step)) < self._wanted:
             time.sleep(self.PAUSE_S)
         self._wanted = 0

@@ -33,7 +33,7 @@ from tensorbow.kinds import (
     shown,
 )
 from tensorbow.queues import Coordinator, start_queue_runners
-from tensorbow.runtime.config_proto import RunMetadata, RunOptions
+from tensorbow.runtime.config_proto import RunMetadata, RunOptions, joined_options
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
@@ -50,26 +50,37 @@ class SessionRunArgs(NamedTuple):
 
     fetches: a tensor, operation, variable, name, any nest of them, or None.
     feed_dict: values by tensor or name.
+    options: of the run, for which the highest trace level and the longest time limit of all hooks hold.
     """
 
     fetches: Any
     feed_dict: Mapping[Any, Any] | None = None
+    options: RunOptions | None = None
 
 
 class SessionRunValues(NamedTuple):
-    """Values of a hook's fetches, in the hook's own nest; `results` is None if the hook added no fetches."""
+    """Values of a hook's fetches, in the hook's own nest; `results` is None if the hook added no fetches.
+
+    options, run_metadata: of the run, if the caller or a hook gave options, or the caller metadata.
+    """
 
     results: Any
+    options: RunOptions | None = None
+    run_metadata: RunMetadata | None = None
 
 
 @dataclass
 class SessionRunContext:
-    """One call of `MonitoredSession.run`, passed to hooks; `fetches` and `feed_dict` are the caller's."""
+    """One call of `MonitoredSession.run`, passed to hooks; `fetches` and `feed_dict` are the caller's.
+
+    during: contexts that a hook's `before_run` enters for the run; they are left after it, also if it fails.
+    """
 
     session: Session
     fetches: Any
     feed_dict: Mapping[Any, Any] | None
     stop_requested: bool = field(default=False, init=False)
+    during: ExitStack = field(default_factory=ExitStack, init=False)
 
     @property
     def original_args(self) -> SessionRunArgs:
@@ -101,7 +112,7 @@ class SessionRunHook:
         """Called after each `run` with the values of the fetches that `before_run` added."""
 
     def end(self, session: Session) -> None:
-        """Called at the end of a loop that did not end with an error."""
+        """Called when the session is closed, unless an error ended its loop."""
 
 
 class StopAtStepHook(SessionRunHook):
@@ -189,9 +200,10 @@ class MonitoredSession:
             while not session.should_stop():
                 session.run(train_op)
 
-    An OutOfRangeError, the end of the input, ends the `with` block and is not raised further; other errors
-    are. Within the block it is the default session. It starts the threads of the graph's queue runners
-    (`tb.train.batch`), and ends them with the block, which raises an error of one of them.
+    An OutOfRangeError, the end of the input, or a StopIteration ends the `with` block and is not raised
+    further; other errors are. Within the block it is the default session. It starts the threads of the
+    graph's queue runners (`tb.train.batch`), and ends them with the block, which raises an error of one of
+    them.
 
     On a cluster (the target of a `tb.train.Server`), a task that fails ends the session: the next one is made
     as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again. So does a
@@ -245,7 +257,7 @@ class MonitoredSession:
             except FAULTS as fault:
                 self._recover(fault)
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def _begin(self) -> None:
@@ -322,18 +334,23 @@ class MonitoredSession:
     ) -> Any:
         session = self._open()
         context = SessionRunContext(session, fetches, feed_dict)
-        added = [(hook, self._added(hook, context)) for hook in self._hooks]
-        feeds = self._merged([("the caller", feed_dict), *((_name(h), args.feed_dict) for h, args in added)])
-        asked = [args.fetches for _, args in added if args.fetches is not None]
-        try:
-            values, *others = session.run([fetches, *asked], feeds, options, run_metadata)
-        except OutOfRangeError:
-            self._stopping = True
-            raise
+        with context.during:
+            added = [(hook, self._added(hook, context)) for hook in self._hooks]
+            given = [(_name(hook), args.feed_dict) for hook, args in added]
+            feeds = self._merged([("the caller", feed_dict), *given])
+            asked = [args.fetches for _, args in added if args.fetches is not None]
+            for wanted in (args.options for _, args in added if args.options is not None):
+                options = joined_options(options, wanted)
+                run_metadata = RunMetadata() if run_metadata is None else run_metadata
+            try:
+                values, *others = session.run([fetches, *asked], feeds, options, run_metadata)
+            except (OutOfRangeError, StopIteration):
+                self._stopping = True
+                raise
         results = iter(others)
         for hook, args in added:
             result = None if args.fetches is None else next(results)
-            hook.after_run(context, SessionRunValues(result))
+            hook.after_run(context, SessionRunValues(result, options, run_metadata))
         self._stopping = self._stopping or context.stop_requested
         return values
 
@@ -382,7 +399,15 @@ class MonitoredSession:
         return self._session
 
     def close(self) -> None:
-        """Calls the registered callbacks and closes the session; idempotent."""
+        """Calls the hooks' `end` and the registered callbacks, and closes the session; idempotent."""
+        try:
+            if self._session is not None:
+                for hook in self._hooks:
+                    hook.end(self._session)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         session, self._session = self._session, None
         with ExitStack() as stack:
             if session is not None:
@@ -404,16 +429,11 @@ class MonitoredSession:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         self._stack.close()
-        ends_well = kind is None or issubclass(kind, OutOfRangeError)
+        if kind is None or issubclass(kind, (OutOfRangeError, StopIteration)):
+            self.close()
+            return kind is not None
         try:
-            if ends_well and self._session is not None:
-                for hook in self._hooks:
-                    hook.end(self._session)
-        finally:
-            try:
-                self.close()
-            except Exception as error:
-                if ends_well:
-                    raise
-                _logger.warning("MonitoredSession: beside the error of the block: %s", error)
-        return ends_well and kind is not None
+            self._close()
+        except Exception as error:
+            _logger.warning("MonitoredSession: beside the error of the block: %s", error)
+        return False

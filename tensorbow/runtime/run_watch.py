@@ -27,9 +27,13 @@ class RunWatch:
 
     def begin(self) -> None:
         """Starts the clock, once the step is compiled; ignores repeats."""
-        if self.timeout_ms and not self.used:
-            self.deadline_s = perf_counter() + self.timeout_ms / 1e3
+        self.start_clock()
         self.used = True
+
+    def start_clock(self) -> None:
+        """Starts the clock of a step that has the limit, but no spans; ignores repeats."""
+        if self.timeout_ms and self.deadline_s is None:
+            self.deadline_s = perf_counter() + self.timeout_ms / 1e3
 
     def left_s(self) -> float | None:
         """Seconds until the deadline, None without one. Raises DeadlineExceededError after it."""

@@ -25,7 +25,7 @@ from tensorbow.graph import (
     warn_at_user_line,
 )
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
-from tensorbow.nest import flatten, pack
+from tensorbow.nest import pack
 from tensorbow.runtime.config_proto import (
     AsConfig,
     AsRunMetadata,
@@ -160,6 +160,7 @@ class Session:
             self.device,
             soft=self._soft,
             name=self._name,
+            host_objects=self.graph.host_objects,
         )
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._stack = ExitStack()
@@ -195,13 +196,13 @@ class Session:
                     values = self.run(fetches, feed_dict)
                 if run_metadata is not None and watch.used:
                     self._describe_run(fetches, feed_dict, options, run_metadata)
-                if not watch.used:
+                if not watch.used and (run_metadata is not None or watch.deadline_s is None):
                     warn_at_user_line(
                         f"run: options have no effect on a step of {type(self).__name__} that runs "
                         "elsewhere or trains replicas; tb.profiler.trace writes the timeline of a block"
                     )
                 return values
-        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        fetches, elements = self._arguments.fetch_list(fetches)
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         return pack(fetches, iter(self._values(elements, feeds)))
 
@@ -213,7 +214,7 @@ class Session:
         run_metadata: RunMetadata,
     ) -> None:
         """Fills in what is derived from a run's spans and graph."""
-        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        _, elements = self._arguments.fetch_list(fetches)
         fed = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         elements = computed_for(elements, fed)
         if options.trace_level:
@@ -238,7 +239,7 @@ class Session:
 
         Raises what `run` raises: for names here, for values when the function is called.
         """
-        elements = [self._arguments.fetched(leaf, "make_callable") for leaf in flatten(fetches)]
+        fetches, elements = self._arguments.fetch_list(fetches, "make_callable")
         fed = self._arguments.feed_list(feed_list or (), "make_callable", "feed_list")
         convert = self._arguments.value
 
@@ -265,7 +266,7 @@ class Session:
                 f"partial_run_setup: expected a plain tb.Session, got {type(self).__name__}, whose steps run "
                 "whole; call run, or make a tb.Session of the graph"
             )
-        elements = [self._arguments.fetched(leaf, "partial_run_setup") for leaf in flatten(fetches)]
+        _, elements = self._arguments.fetch_list(fetches, "partial_run_setup")
         fed = self._arguments.feed_list(feeds or (), "partial_run_setup", "feeds")
         handle = f"partial-run-{next(_numbers)}"
         self._partial_runs[handle] = PartialRun(elements, fed)
@@ -288,7 +289,7 @@ class Session:
                 f"partial_run: expected the handle of a partial run with values left to fetch, got "
                 f"{handle!r}; make one by partial_run_setup"
             )
-        elements = [self._arguments.fetched(leaf, "partial_run") for leaf in flatten(fetches)]
+        fetches, elements = self._arguments.fetch_list(fetches, "partial_run")
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         try:
             values = partial.run(elements, feeds, self._execute_within)
@@ -305,7 +306,7 @@ class Session:
         A `tb.TensorSpec` may stand for a fed value. A step that does not fit in memory is explained without
         addresses; one in dynamic mode with its loops and regions, and why it is not planned.
         """
-        elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
+        _, elements = self._arguments.fetch_list(fetches, "explain")
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
         elements = computed_for(elements, shapes)
 

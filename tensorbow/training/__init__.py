@@ -28,7 +28,7 @@ from tensorbow.training.checkpoints import (
     make_folder,
     part_path,
 )
-from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook, summary_iterator
+from tensorbow.training.event_files import FileWriter, FileWriterCache, summary_iterator
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
 from tensorbow.training.meta_graph_def import MetaGraphDef
 from tensorbow.training.meta_graphs import export_meta_graph, import_meta_graph
@@ -39,8 +39,13 @@ from tensorbow.training.metrics_log import (
     read_metrics,
     record_line,
 )
-from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
+from tensorbow.training.monitored_checkpoints import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    MonitoredTrainingSession,
+)
 from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
+from tensorbow.training.recording_hooks import ProfilerHook, StepCounterHook, SummarySaverHook
 from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import Scaffold
@@ -52,6 +57,7 @@ __all__ = [
     "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "CheckpointState",
     "ChiefSessionCreator",
     "FileWriter",
@@ -60,11 +66,13 @@ __all__ = [
     "MetricsLog",
     "MonitoredTrainingSession",
     "NewCheckpointReader",
+    "ProfilerHook",
     "RollingCheckpoints",
     "SavedModel",
     "Saver",
     "SaverDef",
     "Scaffold",
+    "StepCounterHook",
     "SummarySaverHook",
     "Supervisor",
     "SyncReplicasOptimizer",

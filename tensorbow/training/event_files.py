@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import socket
 import threading
+import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.graph import AsGraph, Graph, get_default_graph
-from tensorbow.input_ops.records import tf_record_iterator
+from tensorbow.graph import AsGraph, Graph
+from tensorbow.input_ops.records import TFRecordWriter, tf_record_iterator
 from tensorbow.kinds import AsPath, Count, Positive, PositiveNumber, Text, checked, instance, refuse
-from tensorbow.ops.summaries import event_protocol, is_summary, merge_all
-from tensorbow.runtime import (
-    Session,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    get_global_step,
-)
+from tensorbow.ops.summaries import event_protocol, is_summary
 from tensorbow.training.checkpoints import make_folder
-from tensorbow.training.session_creators import AsScaffold
-from tensorbow.variables import Variable
+
+_NUMBERS = itertools.count()  # of the process's files, so that two of one second are different
 
 
 class FileWriter:
     """Writes summaries, graphs and traces to a new event file in a folder, which TensorBoard shows.
 
-    A thread of its own writes; `flush` waits for it. Use it with `with`, or close it.
+    Threads may share it. Use it with `with`, or close it.
     """
 
     @checked
@@ -40,15 +37,19 @@ class FileWriter:
         flush_secs: PositiveNumber = 120.0,
         filename_suffix: Text = "",
     ):
-        """graph: written to the file, for TensorBoard's graph page. max_queue: events that wait.
+        """graph: written to the file, for TensorBoard's graph page. max_queue: events that wait
+        in memory, at most.
 
-        flush_secs: the file is brought up to date every so many seconds. Raises FailedPreconditionError
-        without tensorboardX, ResourceExhaustedError if the folder cannot be made.
+        flush_secs: an event that comes so many seconds after those that wait brings the file up to date.
+        Raises FailedPreconditionError without tensorboardX, ResourceExhaustedError if the folder cannot be
+        made.
         """
         event_protocol()
-        make_folder(Path(logdir))
-        self._logdir, self._options = str(logdir), (max_queue, flush_secs, filename_suffix)
-        self._writer: Any = None
+        self._logdir, self._suffix = str(logdir), filename_suffix
+        self._most, self._flush_s = max_queue, flush_secs
+        self._waiting, self._flushed_s = 0, 0.0
+        self._lock = threading.Lock()
+        self._file: TFRecordWriter | None = None
         self.reopen()
         if graph is not None:
             self.add_graph(graph)
@@ -86,11 +87,22 @@ class FileWriter:
         _, events = event_protocol()
         if not isinstance(event, events.Event):
             raise refuse("add_event", "event", "an Event message", event)
-        if self._writer is None:
-            raise FailedPreconditionError(
-                f"FileWriter {self._logdir}: it is closed; reopen() begins a new file"
-            )
-        self._writer.add_event(event, global_step)
+        event.wall_time = time.time()
+        if global_step is not None:
+            event.step = int(global_step)
+        with self._lock:
+            if self._file is None:
+                raise FailedPreconditionError(
+                    f"FileWriter {self._logdir}: it is closed; reopen() begins a new file"
+                )
+            self._file.write(event.SerializeToString())
+            self._waiting += 1
+            if self._waiting >= self._most or event.wall_time > self._flushed_s + self._flush_s:
+                self._flush(self._file)
+
+    def _flush(self, file: TFRecordWriter) -> None:
+        file.flush()
+        self._waiting, self._flushed_s = 0, time.time()
 
     def get_logdir(self) -> str:
         """The folder."""
@@ -98,21 +110,32 @@ class FileWriter:
 
     def flush(self) -> None:
         """Writes what waits; does nothing after `close`."""
-        if self._writer is not None:
-            self._writer.flush()
+        with self._lock:
+            if self._file is not None:
+                self._flush(self._file)
 
     def close(self) -> None:
         """Writes what waits and closes the file; idempotent."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def reopen(self) -> None:
         """Begins a new file after `close`; does nothing before."""
-        if self._writer is None:
-            from tensorboardX import FileWriter as EventWriter
-
-            self._writer = EventWriter(self._logdir, *self._options)
+        with self._lock:
+            if self._file is not None:
+                return
+            make_folder(Path(self._logdir))
+            _, events = event_protocol()
+            now, number = time.time(), next(_NUMBERS)
+            name = (
+                f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number}{self._suffix}"
+            )
+            self._file = TFRecordWriter(str(Path(self._logdir) / f"{name}{self._suffix}"))
+            weakref.finalize(self, self._file.close)  # of a writer that is forgotten
+            self._file.write(events.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+            self._flush(self._file)
 
     def __enter__(self) -> FileWriter:
         return self
@@ -147,76 +170,6 @@ class FileWriterCache:
 
 
 AsFileWriter: TypeAlias = Annotated[FileWriter, instance(FileWriter, expected="a tb.summary.FileWriter")]
-
-
-class SummarySaverHook(SessionRunHook):
-    """Writes summaries every so many steps of a monitored session (TensorFlow 1's name)."""
-
-    @checked
-    def __init__(
-        self,
-        save_steps: Positive,
-        output_dir: AsPath | None = None,
-        summary_writer: AsFileWriter | None = None,
-        summary_op: Any = None,
-        scaffold: AsScaffold | None = None,
-    ):
-        """summary_op: a summary; by default the scaffold's, or all of the graph, merged, if it has any.
-
-        Raises InvalidArgumentError unless exactly one of output_dir and summary_writer is given, for a
-        summary_op that is none, and for both a summary_op and a scaffold.
-        """
-        if summary_op is not None and scaffold is not None:
-            raise InvalidArgumentError(
-                "SummarySaverHook: expected summary_op or scaffold, got both; give one"
-            )
-        if (output_dir is None) == (summary_writer is None):
-            raise InvalidArgumentError(
-                "SummarySaverHook: expected output_dir or summary_writer, "
-                f"got {'neither' if output_dir is None else 'both'}"
-            )
-        if summary_op is not None and not is_summary(summary_op):
-            raise refuse("SummarySaverHook", "summary_op", "a summary of tb.summary", summary_op)
-        self._every, self._folder = save_steps, output_dir
-        self._writer, self._summary, self._scaffold = summary_writer, summary_op, scaffold
-        self._global_step: Variable | None = None
-        self._step = 0
-
-    def begin(self) -> None:
-        """Finds the summaries and the global step, and opens the file."""
-        self._global_step = get_global_step()
-        if self._summary is None and self._scaffold is None:
-            self._summary = merge_all()
-        if self._writer is None and self._folder is not None:
-            self._writer = FileWriter(self._folder, get_default_graph())
-
-    def after_create_session(self, session: Session) -> None:
-        """Takes the scaffold's summary, which is made with the session."""
-        if self._scaffold is not None:
-            self._summary = self._scaffold.summary_op
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Fetches the summary where one is due: with the first step, and every `save_steps` after."""
-        due = self._summary is not None and self._step % self._every == 0
-        fetches = {"summary": self._summary} if due else {}
-        if due and self._global_step is not None:
-            fetches["step"] = self._global_step
-        return SessionRunArgs(fetches) if fetches else None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Writes the summary, as of the global step, or of the number of runs if there is none."""
-        if run_values.results is not None and self._writer is not None:
-            step = run_values.results.get("step", self._step)
-            self._writer.add_summary(run_values.results["summary"], step)
-        self._step += 1
-
-    def end(self, session: Session) -> None:
-        """Writes what waits; closes the file if it is the hook's own."""
-        if self._writer is not None:
-            self._writer.flush()
-            if self._folder is not None:
-                self._writer.close()
-                self._writer = None
 
 
 def graph_message(graph: Graph) -> Any:

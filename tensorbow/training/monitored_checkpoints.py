@@ -5,23 +5,33 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import AsGraph, get_default_graph
-from tensorbow.kinds import AsPath, Flag, NonNegative, Positive, PositiveNumber, Text, checked
+from tensorbow.kinds import (
+    ITEMS,
+    AsPath,
+    Flag,
+    Kind,
+    NonNegative,
+    Positive,
+    PositiveNumber,
+    Text,
+    checked,
+    instance,
+)
 from tensorbow.runtime import (
     MonitoredSession,
     Session,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
-    StepCounterHook,
     get_global_step,
 )
 from tensorbow.runtime.monitored import Hooks
 from tensorbow.training.checkpoints import make_folder
-from tensorbow.training.event_files import SummarySaverHook
+from tensorbow.training.recording_hooks import StepCounterHook, SummarySaverHook
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import AsSaver, Scaffold
 from tensorbow.training.session_creators import AsScaffold, ChiefSessionCreator, WorkerSessionCreator
@@ -36,6 +46,34 @@ class KeepsState(Protocol):
 
     def restore_newest(self, folder: Path) -> bool:
         """Restores the newest checkpoint of a folder; False if there is none."""
+
+
+class CheckpointSaverListener:
+    """Base of what a `CheckpointSaverHook` calls around each save; every method here does nothing.
+
+    The step is the global step, or the number of runs where the graph has none.
+    """
+
+    def begin(self) -> None:
+        """Called before the session is made; may add to the graph."""
+
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        """Called before each save."""
+
+    def after_save(self, session: Session, global_step_value: int) -> bool | None:
+        """Called after each save; True ends the loop."""
+        return None
+
+    def end(self, session: Session, global_step_value: int) -> None:
+        """Called at the end of a loop that did not end with an error, after the last save."""
+
+
+def _read_listeners(value: Any) -> list[CheckpointSaverListener]:
+    return [_LISTENER.read(each) for each in ITEMS.read(value)]
+
+
+_LISTENER = instance(CheckpointSaverListener, expected="a tb.train.CheckpointSaverListener")
+Listeners: TypeAlias = Annotated[Any, Kind("a list of tb.train.CheckpointSaverListener", _read_listeners)]
 
 
 class CheckpointSaverHook(SessionRunHook):
@@ -53,8 +91,11 @@ class CheckpointSaverHook(SessionRunHook):
         saver: AsSaver | None = None,
         checkpoint_basename: Text = "model.ckpt",
         scaffold: AsScaffold | None = None,
+        listeners: Listeners = (),
+        save_graph_def: Flag = True,
     ):
-        """saver: by default the scaffold's, or one of all variables.
+        """saver: by default the scaffold's, or one of all variables. listeners: called around each save, in
+        their order. save_graph_def: writes the graph with each checkpoint, see `Saver.save`.
 
         Raises InvalidArgumentError unless exactly one of save_secs and save_steps is given, and for both a
         saver and a scaffold.
@@ -68,6 +109,8 @@ class CheckpointSaverHook(SessionRunHook):
         self.folder = Path(checkpoint_dir)
         self._every_s, self._every, self._saver, self._scaffold = save_secs, save_steps, saver, scaffold
         self._path = self.folder / checkpoint_basename
+        self._listeners: list[CheckpointSaverListener] = list(listeners)
+        self._saves_graph = save_graph_def
         self._states: list[tuple[KeepsState, Path]] = []
         self._global_step: Variable | None = None
         self._steps = self._saved = 0  # steps run, and steps at the last save
@@ -78,6 +121,8 @@ class CheckpointSaverHook(SessionRunHook):
         if self._saver is None and self._scaffold is None and global_variables():
             self._saver = Saver()
         self._global_step = get_global_step()
+        for listener in self._listeners:
+            listener.begin()
 
     def after_create_session(self, session: Session) -> None:
         """Starts counting steps and seconds."""
@@ -111,8 +156,8 @@ class CheckpointSaverHook(SessionRunHook):
             due = self._steps - self._saved >= self._every
         else:
             due = time.monotonic() - self._saved_s >= (self._every_s or 0)
-        if due:
-            self._save(run_context.session)
+        if due and self._save(run_context.session):
+            run_context.request_stop()
 
     @staticmethod
     def _warn_of_unsaved(run_context: SessionRunContext) -> None:
@@ -128,14 +173,24 @@ class CheckpointSaverHook(SessionRunHook):
         """Saves what came after the last save."""
         if self._steps > self._saved:
             self._save(session)
+        for listener in self._listeners:
+            listener.end(session, self._step(session))
 
-    def _save(self, session: Session) -> None:
+    def _step(self, session: Session) -> int:
+        return self._steps if self._global_step is None else int(session.run(self._global_step))
+
+    def _save(self, session: Session) -> bool:
+        """Saves; True if a listener asks for the end of the loop."""
+        step = self._step(session)
+        for listener in self._listeners:
+            listener.before_save(session, step)
         for state, folder in self._states:
             self._save_state(state, folder)
         if self._saver is not None:
-            step = self._steps if self._global_step is None else self._global_step
-            self._saver.save(session, self._path, step)
+            self._saver.save(session, self._path, step, write_meta_graph=self._saves_graph)
         self._saved, self._saved_s = self._steps, time.monotonic()
+        answers = [listener.after_save(session, step) for listener in self._listeners]
+        return any(answers)
 
     @staticmethod
     def _save_state(state: KeepsState, folder: Path) -> None:
@@ -155,6 +210,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     save_checkpoint_secs: PositiveNumber | None = None,
     save_checkpoint_steps: Positive | None = None,
     save_summaries_steps: Positive | None = None,
+    save_summaries_secs: PositiveNumber | None = None,
     log_step_count_steps: Positive | None = None,
     summary_dir: AsPath | None = None,
     max_wait_secs: NonNegative = 7200.0,
@@ -168,10 +224,11 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     that are initialised with the session, `replicator.init(session)`, are restored then and saved with it.
     master: TensorFlow's name of target. is_chief: the worker of a cluster that initialises the variables,
     restores and saves; the others wait for it. scaffold: how variables are initialised and saved.
-    chief_only_hooks: hooks of the chief. save_summaries_steps: the chief writes the scaffold's summaries into
-    summary_dir, by default checkpoint_dir, every so many steps. log_step_count_steps: the chief logs the rate
-    of steps. After a task has failed, the session begins anew from the last checkpoint; max_wait_secs: how
-    long it waits for that. options: of the session, as of `tb.Session`.
+    chief_only_hooks: hooks of the chief, which are called first, then those of the options, then the others.
+    save_summaries_steps, save_summaries_secs: the chief writes the scaffold's summaries into summary_dir, by
+    default checkpoint_dir, every so many steps or seconds. log_step_count_steps: the chief logs the rate
+    of steps, and writes it beside summaries. After a task has failed, the session begins anew from the last
+    checkpoint; max_wait_secs: how long it waits for that. options: of the session, as of `tb.Session`.
     """
     graph = graph if graph is not None else get_default_graph()
     if master and target:
@@ -182,7 +239,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
             "checkpoint_dir; give it, or leave them out"
         )
     summary_dir = checkpoint_dir if summary_dir is None else summary_dir
-    if save_summaries_steps is not None and summary_dir is None:
+    saves_summaries = save_summaries_steps is not None or save_summaries_secs is not None
+    if saves_summaries and summary_dir is None:
         raise InvalidArgumentError(
             "MonitoredTrainingSession: save_summaries_steps needs a checkpoint_dir or a summary_dir; give "
             "one, or leave it out"
@@ -192,15 +250,18 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, target or master, **given)
         return MonitoredSession(worker, hooks=hooks, graph=graph)
-    every = [*hooks, *chief_only_hooks]
+    every = [*chief_only_hooks]
     if log_step_count_steps is not None:
-        every.append(StepCounterHook(log_step_count_steps))
-    if save_summaries_steps is not None:
-        every.append(SummarySaverHook(save_summaries_steps, summary_dir, scaffold=scaffold))
+        folder = summary_dir if saves_summaries else None
+        every.append(StepCounterHook(log_step_count_steps, output_dir=folder))
+    if saves_summaries:
+        every.append(
+            SummarySaverHook(save_summaries_steps, save_summaries_secs, summary_dir, scaffold=scaffold)
+        )
     if checkpoint_dir is not None:
         if save_checkpoint_secs is None and save_checkpoint_steps is None:
             save_checkpoint_secs = 600
         steps = save_checkpoint_steps
         every.append(CheckpointSaverHook(checkpoint_dir, save_checkpoint_secs, steps, scaffold=scaffold))
     chief = ChiefSessionCreator(scaffold, target or master, checkpoint_dir=checkpoint_dir, **given)
-    return MonitoredSession(chief, hooks=every, graph=graph)
+    return MonitoredSession(chief, hooks=[*every, *hooks], graph=graph)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.errors import FailedPreconditionError
-from tensorbow.graph import Graph, Operation, Tensor, get_default_graph
-from tensorbow.kinds import FUNCTION, Kind, Mapped, RefusedError, checked, instance, optional
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_default_graph
+from tensorbow.kinds import FUNCTION, Function, Kind, Mapped, RefusedError, Text, checked, instance, optional
+from tensorbow.ops.control import group
 from tensorbow.ops.summaries import is_summary, merge_all
 from tensorbow.runtime import Session
 from tensorbow.runtime.prepared_variables import prepare_variables
@@ -18,6 +19,14 @@ from tensorbow.training.saver import Saver
 from tensorbow.variable_lists import report_uninitialized_variables
 from tensorbow.variables import global_variables, global_variables_initializer
 
+_COLLECTIONS = {
+    "init_op": GraphKeys.INIT_OP,
+    "local_init_op": GraphKeys.LOCAL_INIT_OP,
+    "ready_op": GraphKeys.READY_OP,
+    "ready_for_local_init_op": GraphKeys.READY_FOR_LOCAL_INIT_OP,
+    "summary_op": GraphKeys.SUMMARY_OP,
+    "saver": GraphKeys.SAVERS,
+}
 NAMED = 3  # variables without a value that an error names
 
 
@@ -33,10 +42,28 @@ AsPiece: TypeAlias = Annotated[Any, instance((Operation, Tensor), expected="an o
 Summarised: TypeAlias = Annotated[Any, Kind("a summary of tb.summary", _read_summary)]
 
 
+def _read_scaffold(value: Any) -> Any:
+    if value is not None and not isinstance(value, Scaffold):
+        raise RefusedError
+    return value
+
+
+def _only_item(argument: str, key: str) -> Any:
+    """The item of a collection of the default graph, None if it is empty."""
+    found = get_default_graph().get_collection(key)
+    if len(found) > 1:
+        raise InvalidArgumentError(
+            f"Scaffold: expected one item in the collection {key!r}, got {len(found)}; give the one to use, "
+            f"as tb.train.Scaffold({argument}=...)"
+        )
+    return found[0] if found else None
+
+
 class Scaffold:
     """Pieces with which a monitored session prepares its variables, saves and summarises.
 
-    A piece that is not given is made when the session is made (`finalize`), and is an attribute from then on:
+    A piece that is not given is that of copy_from_scaffold, or the only one in its collection, as
+    `tb.GraphKeys.INIT_OP`, or is made when the session is made (`finalize`). It is an attribute from then on:
 
     init_op: run with init_feed_dict where no checkpoint is restored; by default initialises all variables.
     init_fn: function (scaffold, session), called after init_op, as to read weights from elsewhere; the
@@ -62,23 +89,62 @@ class Scaffold:
         summary_op: Summarised | None = None,
         saver: AsSaver | None = None,
         local_init_feed_dict: Mapped | None = None,
+        copy_from_scaffold: Annotated[Any, Kind("a tb.train.Scaffold", _read_scaffold)] = None,
     ):
-        """Keeps the pieces that are given."""
-        self.init_op, self.init_feed_dict = init_op, init_feed_dict
+        """Keeps the pieces that are given, and for the others those that were given to copy_from_scaffold."""
+        given = {
+            "init_op": init_op,
+            "init_feed_dict": init_feed_dict,
+            "init_fn": init_fn,
+            "ready_op": ready_op,
+            "ready_for_local_init_op": ready_for_local_init_op,
+            "local_init_op": local_init_op,
+            "summary_op": summary_op,
+            "saver": saver,
+            "local_init_feed_dict": local_init_feed_dict,
+        }
+        copied: dict[str, Any] = {} if copy_from_scaffold is None else copy_from_scaffold._given
+        self._given = {name: copied.get(name) if each is None else each for name, each in given.items()}
+        self.init_op: Any = self._given["init_op"]
+        self.init_feed_dict = self._given["init_feed_dict"]
         self.init_fn: Callable[[Session], Any] | None = None
-        if init_fn is not None:
-            self.init_fn = lambda session: init_fn(self, session)
-        self.ready_op, self.ready_for_local_init_op = ready_op, ready_for_local_init_op
-        self.local_init_op, self.local_init_feed_dict = local_init_op, local_init_feed_dict
-        self.summary_op, self.saver = summary_op, saver
-        self._has_own_init = init_op is not None
+        if (initialise := self._given["init_fn"]) is not None:
+            self.init_fn = lambda session: initialise(self, session)
+        self.ready_op: Any = self._given["ready_op"]
+        self.ready_for_local_init_op: Any = self._given["ready_for_local_init_op"]
+        self.local_init_op: Any = self._given["local_init_op"]
+        self.local_init_feed_dict = self._given["local_init_feed_dict"]
+        self.summary_op: Any = self._given["summary_op"]
+        self.saver: Saver | None = self._given["saver"]
+        self._has_own_init = self.init_op is not None
         self._graph: Graph | None = None
+
+    @staticmethod
+    @checked
+    def get_or_default(arg_name: Text, collection_key: Text, default_constructor: Function) -> Any:
+        """The only item of a collection of the default graph, or a new one, which is put there if not None.
+
+        Raises InvalidArgumentError for a collection of several, which names the argument to give instead.
+        """
+        found = _only_item(arg_name, collection_key)
+        if found is None and (found := default_constructor()) is not None:
+            get_default_graph().add_to_collection(collection_key, found)
+        return found
+
+    @staticmethod
+    def default_local_init_op() -> Operation:
+        """A new operation that initialises the local variables and lookup tables of the default graph."""
+        return local_initializer() or group()
 
     def finalize(self) -> Scaffold:
         """Makes the pieces that are missing, in the default graph, once; returns the scaffold."""
         if self._graph is not None:
             return self
         self._graph = get_default_graph()
+        for name, key in _COLLECTIONS.items():
+            if getattr(self, name) is None:
+                setattr(self, name, _only_item(name, key))
+        self._has_own_init = self.init_op is not None
         if self.init_op is None:
             self.init_op = global_variables_initializer()
         if self.local_init_op is None:

@@ -100,6 +100,26 @@ CALLS: Mapping[str, Call] = {
     "betainc": Call(lambda: {"a": 1.0, "b": 2.0, "x": 0.5}),
     "zeta": Call(lambda: {"x": 2.0, "q": 1.0}, sorts={"q": "tensor"}),
     "polygamma": Call(lambda: {"a": 1.0, "x": 1.0}),
+    **dict.fromkeys(
+        ("bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e"),
+        Call(lambda: {"x": [1.0, 2.0]}, names=("Abs", "BesselI0e", "BesselI1e")),
+    ),
+    "tridiagonal_solve": Call(
+        lambda: {"diagonals": np.ones((3, 2), np.float32), "rhs": np.ones((2, 2), np.float32)},
+        sorts={
+            "diagonals": "tensor",
+            "rhs": "tensor",
+            "diagonals_format": "choice",
+            "transpose_rhs": "flag",
+            "conjugate_rhs": "flag",
+        },
+        names=("TridiagonalSolve",),
+    ),
+    "tridiagonal_matmul": Call(
+        lambda: {"diagonals": np.ones((3, 2), np.float32), "rhs": np.ones((2, 2), np.float32)},
+        sorts={"diagonals": "tensor", "rhs": "tensor", "diagonals_format": "choice"},
+        names=("Mul",),
+    ),
     "lbeta": Call(lambda: {"x": [1.0, 2.0]}, names=("Lgamma", "sum")),
     "random_gamma": Call(
         lambda: {"shape": [2], "alpha": 1.0},

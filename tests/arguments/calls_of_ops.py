@@ -969,6 +969,16 @@ CALLS: Mapping[str, Call] = {
     "assert_type": Call(
         lambda: {"tensor": x23(), "tf_type": tb.float32}, sorts={"tf_type": "dtype", "message": "name"}
     ),
+    "assert_rank_in": Call(
+        lambda: {"x": x23(), "ranks": [1, 2]}, sorts={"ranks": "extents", "message": "name"}
+    ),
+    "assert_same_float_dtype": Call(
+        lambda: {"tensors": [x23()], "dtype": tb.float32},
+        sorts={"tensors": "tensors or none", "dtype": "dtype or none"},
+    ),
+    "assert_proper_iterable": Call(lambda: {"values": [1]}, sorts={"values": "anything"}),
+    "is_numeric_tensor": Call(lambda: {"tensor": x23()}, sorts={"tensor": "anything"}),
+    **dict.fromkeys(("is_non_decreasing", "is_strictly_increasing"), Call(lambda: {"x": vector()})),
     "assert_integer": Call(lambda: {"x": [1]}, sorts={"message": "name"}),
     "assert_scalar": Call(lambda: {"tensor": 1.0}),
     "Assert": Call(
@@ -1004,6 +1014,9 @@ CALLS: Mapping[str, Call] = {
     "IndexedSlices": Call(
         lambda: {"values": x23(), "indices": [1, 0], "dense_shape": [4, 3]},
         sorts={"dense_shape": "tensor or none"},
+    ),
+    "convert_to_tensor_or_indexed_slices": Call(
+        lambda: {"value": tb.IndexedSlices(x23(), [1, 0])}, sorts={"dtype": "dtype or none"}
     ),
     "IndexedSlices.with_values": Call(
         lambda: {"values": x23()}, target=lambda: tb.IndexedSlices(x23(), [1, 0]).with_values

@@ -190,7 +190,7 @@ CALLS: Mapping[str, Call] = {
             "graph": "nothing",
             "scaffold": "nothing",
             "chief_only_hooks": "object",
-            "save_summaries_steps": "nothing",
+            **dict.fromkeys(("save_summaries_steps", "save_summaries_secs"), "nothing"),
             "log_step_count_steps": "count or none",
             "summary_dir": "text or none",
         },
@@ -207,10 +207,15 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("init_op", "local_init_op", "ready_op", "ready_for_local_init_op"), "nothing"),
             **dict.fromkeys(("init_feed_dict", "local_init_feed_dict"), "names or none"),
             **{"init_fn": "function or none", "summary_op": "nothing", "saver": "nothing"},
+            "copy_from_scaffold": "nothing",
         },
         dict.fromkeys(
             ("init_op", "local_init_op", "ready_op", "ready_for_local_init_op"), frozenset({"tensor"})
         ),
+    ),
+    "Scaffold.get_or_default": Call(
+        lambda: {"arg_name": "init_op", "collection_key": "init_op", "default_constructor": tb.no_op},
+        {"arg_name": "text", "collection_key": "text", "default_constructor": "function"},
     ),
     "train.ChiefSessionCreator": Call(
         dict,
@@ -232,8 +237,10 @@ CALLS: Mapping[str, Call] = {
             "saver": "nothing",
             "scaffold": "nothing",
             "checkpoint_basename": "text",
+            "listeners": "nothing",
+            "save_graph_def": "flag",
         },
-        {"checkpoint_dir": frozenset({"path"})},
+        {"checkpoint_dir": frozenset({"path"}), "listeners": frozenset({"empty list", "empty tuple"})},
         names=("checkpoint",),
     ),
     "train.LoggingTensorHook": Call(
@@ -251,7 +258,10 @@ CALLS: Mapping[str, Call] = {
         lambda: {"loss_tensor": tb.constant(1.0)}, {"loss_tensor": "anything", "fail_on_nan_loss": "flag"}
     ),
     "train.StepCounterHook": Call(
-        lambda: {"every_n_steps": 3}, {"every_n_steps": "count", "every_n_secs": "nothing"}
+        lambda: {"every_n_steps": 3},
+        {"every_n_steps": "count", "every_n_secs": "nothing", "output_dir": "text or none"}
+        | {"summary_writer": "nothing"},
+        {"output_dir": frozenset({"path"})},
     ),
     "train.FinalOpsHook": Call(
         lambda: {"final_ops": tb.constant(1.0)},

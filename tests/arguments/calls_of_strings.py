@@ -51,6 +51,15 @@ CALLS: Mapping[str, Call] = {
         },
     ),
     "decode_idx": Call(lambda: {"contents": ""}, {"contents": "strings", "out_type": "dtype"}),
+    "decode_compressed": Call(
+        lambda: {"bytes": ["ab"]},
+        {"bytes": "strings", "compression_type": "choice"},
+        {"compression_type": frozenset({"empty text"})},
+    ),
+    "image.is_jpeg": Call(lambda: {"contents": "a"}, {"contents": "strings"}),
+    "image.extract_jpeg_shape": Call(
+        lambda: {"contents": "a"}, {"contents": "strings", "output_type": "dtype"}
+    ),
     "decode_raw": Call(
         lambda: {"bytes": ["ab"], "out_type": tb.uint8},
         {"bytes": "strings", "out_type": "dtype", "little_endian": "flag"},

@@ -36,6 +36,22 @@ CALLS: Mapping[str, Call] = {
         COLLECTIONS,
         names=("summary",),
     ),
+    "summary.audio": Call(
+        lambda: {"name": "a", "tensor": np.zeros((1, 2, 1), np.float32), "sample_rate": 8000.0},
+        {**COMMON, "max_outputs": "count", "sample_rate": "tensor"},
+        COLLECTIONS,
+        names=("summary",),
+    ),
+    "summary.tensor_summary": Call(
+        lambda: {"name": "t", "tensor": [1.0]},
+        {
+            **COMMON,
+            **dict.fromkeys(("summary_description", "display_name"), "name"),
+            "summary_metadata": "object or none",
+        },
+        COLLECTIONS,
+        names=("summary",),
+    ),
     "summary.text": Call(
         lambda: {"name": "t", "tensor": "words"},
         {**COMMON, "tensor": "text"},
@@ -85,8 +101,14 @@ CALLS: Mapping[str, Call] = {
         {
             "save_steps": "count",
             "output_dir": "object",
-            **dict.fromkeys(("summary_writer", "summary_op", "scaffold"), "nothing"),
+            **dict.fromkeys(("summary_writer", "summary_op", "scaffold", "save_secs"), "nothing"),
         },
+        {"output_dir": PATH},
+    ),
+    "train.ProfilerHook": Call(
+        lambda: {"save_steps": 1, "output_dir": "traces"},
+        {"save_steps": "count", "save_secs": "nothing", "output_dir": "text"}
+        | dict.fromkeys(("show_dataflow", "show_memory"), "flag"),
         {"output_dir": PATH},
     ),
 }

@@ -255,6 +255,12 @@ CALLS: Mapping[str, Call] = {
         {"trainable": "flag", "dtype": "dtype or none", "activity_regularizer": "function or none"}
         | {"_reuse": "flag or none"},
     ),
+    "layers.InputSpec": Call(
+        dict,
+        {"dtype": "dtype or none", "axes": "nothing"}
+        | dict.fromkeys(("ndim", "min_ndim", "max_ndim"), "count or none"),
+        {"shape": SHAPES, **dict.fromkeys(("ndim", "min_ndim", "max_ndim"), frozenset({"zero"}))},
+    ),
     "Layer.add_weight": Call(
         lambda: {"name": "w", "shape": [2]},
         {

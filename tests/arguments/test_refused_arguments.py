@@ -182,7 +182,7 @@ def test_tensorflows_order_of_arguments() -> None:
         ],
         tb.train.Scaffold: [
             *("init_op", "init_feed_dict", "init_fn", "ready_op", "ready_for_local_init_op"),
-            *("local_init_op", "summary_op", "saver", "local_init_feed_dict"),
+            *("local_init_op", "summary_op", "saver", "local_init_feed_dict", "copy_from_scaffold"),
         ],
     }
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler.workers import launching
 from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_server import WatchServer, own_port
@@ -510,6 +511,18 @@ def test_a_checkpoint_without_a_part_of_it_is_gone_on_with_from_z(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_part_of_a_checkpoint_that_cannot_be_written_is_said_once(tmp_path):
+    (tmp_path / "run" / "checkpoint-000000025.worker1.safetensors" / "in the way").mkdir(parents=True)
+    with launched(tmp_path, *TRAIN, "--output", "run", "--resume", "auto") as job:
+        _, err = job.communicate(timeout=60)
+    assert job.returncode == 1
+    (line,) = err.splitlines()
+    part = tmp_path / "run" / "checkpoint-000000025.worker1.safetensors"
+    assert line.startswith(f"worker 1: tensorbow: cannot write '{part}': ")
+    assert not rounds(tmp_path / "run")
+
+
+@pytest.mark.slow
 def test_other_numbers_of_workers_go_on_from_z(tmp_path):
     for number, extra in ((2, ()), (3, ("--resume", "auto", "--epochs", "14"))):
         prefix = ("-m", "tensorbow", "launch", "-n", str(number))
@@ -580,6 +593,27 @@ def test_a_job_of_which_no_worker_has_started_ends_at_the_first_signal(fake_job)
     job.interrupt(signal.SIGTERM)
     assert job.run() == 128 + signal.SIGTERM
     assert said == []
+
+
+def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monkeypatch, tmp_path):
+    """As one whose mpirun hangs at its end: the programs' status is the job's."""
+    monkeypatch.setattr(launching, "OVER_S", 0.1)
+    job, said = fake_job()
+    ending = tmp_path / "ending.py"
+    ending.write_text(
+        "import json, os, socket\n"
+        "host, port, secret, _ = os.environ['TENSORBOW_WATCH'].rsplit(':', 3)\n"
+        "for worker in range(2):\n"
+        "    connection = socket.create_connection((host, int(port)))\n"
+        "    about = {'worker': worker, 'secret': secret, 'status': 0}\n"
+        "    connection.sendall(json.dumps(about).encode() + b'\\n')\n"
+        "    globals()[f'kept{worker}'] = connection\n"
+        "connection.recv(1 << 12)\n"
+    )
+    path = tmp_path / "mpirun"
+    path.write_text(path.read_text().replace("wait", f"{sys.executable} {ending}\nwait"))
+    assert job.run() == 0
+    assert said == ["launch: all programs have ended well, but not mpirun within 0.1 s: ended it"]
 
 
 def test_hosts_are_read():

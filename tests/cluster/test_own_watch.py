@@ -51,6 +51,24 @@ def test_the_status_of_a_program_is_told_where_it_is_known(monkeypatch, exits, e
     assert client.ends == [end]
 
 
+def test_nothing_follows_on_the_status_of_a_program(monkeypatch):
+    """What the server has not read when it says good-bye and closes would have TCP drop the good-bye."""
+    monkeypatch.setattr(watch_client, "_clients", [])
+    monkeypatch.setattr(watch_client, "LEAST_S", 0.001)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = WatchClient(f"127.0.0.1:{server.getsockname()[1]}:secret:0.004", 1)
+        connection, _ = server.accept()
+        with connection, connection.makefile() as lines:
+            client.tell_end(3)
+            assert client.tell(round=7)
+            time.sleep(0.02)  # in which it would report several times
+            connection.sendall(b'{"bye": 1}\n')
+            client.await_others()
+            client.close()
+            last = [json.loads(line) for line in lines][-1]
+    assert (last["status"], last["left"]) == (0, 3)
+
+
 def test_a_worker_whose_runs_are_short_reports_now_and_then(monkeypatch):
     least_s, told_s = 0.15, 0.1
     monkeypatch.setattr(watch_client, "LEAST_S", least_s)

@@ -3,13 +3,17 @@
 import ctypes
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import LoneWorker
+from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.overlapped_sums import NATIVE_SIGNATURE, OverlappedSums
-from tensorbow.errors import AbortedError, InvalidArgumentError
+from scheduler.workers.watch_client import is_told
+from tensorbow.errors import AbortedError, DataLossError, InvalidArgumentError
 from tests.cluster_rig.mpi_jobs import ROOT, run_job
 
 
@@ -37,6 +41,35 @@ def test_another_choice_is_refused(environment):
     environment.setenv("TENSORBOW_WORKERS", "ray")
     with pytest.raises(InvalidArgumentError, match=r"TENSORBOW_WORKERS: expected mpi or none, got 'ray'"):
         worker_group()
+
+
+class Threads(LoneWorker):
+    """Worker of a group whose members are threads."""
+
+    def __init__(self, rank: int, values: list[object], barrier: threading.Barrier):
+        super().__init__()
+        self.rank, self.size, self._values, self._barrier = rank, len(values), values, barrier
+
+    def all_gather(self, value):
+        self._values[self.rank] = value
+        self._barrier.wait(10)
+        return list(self._values)
+
+
+def test_an_error_of_one_worker_is_shown_by_that_one_and_told_to_the_others():
+    values, barrier = [None] * 3, threading.Barrier(3)
+
+    def ends(rank):
+        def function():
+            if rank:
+                raise DataLossError(f"of {rank}")
+
+        with pytest.raises(DataLossError) as caught:
+            JointCalls(Threads(rank, values, barrier)).by_all(function)
+        return str(caught.value), is_told(caught.value)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(ends, range(3))] == [("of 1", True), ("of 1", False), ("of 1", True)]
 
 
 @pytest.mark.slow

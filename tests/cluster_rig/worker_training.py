@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,14 @@ def differences_are_told() -> None:
         said
     )
     assert "has backup=1" in refused(well(), sync="ssgd", backup=RANK)
+    for sync in ("ssgd", "sma"):
+        said = refused(well(rate=0.1 * (1 + RANK)), sync=sync)
+        assert re.search(
+            r"worker 0 of 2 \(.*\) has learning_rate=0.1, worker 1 of 2 \(.*\) has learning_rate=0.2;", said
+        )
+        said = refused(well(momentum=0.5 + 0.25 * RANK), sync=sync)
+        assert "has momentum=0.5 of ApplyMomentum of w, worker 1" in said, said
+    engine_of(well(rate=0.1 * (1 + RANK)), False, sync="none").close()  # replicas are independent
     said = refused(summed_twice())
     assert all(f"AllSum of the result of {name}" in said for name in ("Max", "Min")), said
     assert "dispatch: expected" in refused(well(), dispatch="fcfs")
@@ -313,8 +321,26 @@ def communicators_are_given_back() -> None:
     assert not any(group._communicator for group in groups)  # they are MPI's null communicator
 
 
+def nobody_waits_for_one_that_cannot_close() -> None:
+    def broken() -> None:
+        close()
+        raise MemoryError("as the test asks")
+
+    for by_block in (True, False):
+        engine = engine_of(counting(), False)
+        close = engine.learners.close
+        if RANK == 1:
+            engine.learners.close = broken
+        group = engine.lockstep.exchanges
+        fails = pytest.raises(MemoryError) if RANK == 1 else nullcontext()
+        with fails, engine if by_block else closing(engine):
+            assert engine.run(source_of(counting(), False).open, 0, 2) == 2
+        assert not group._communicator
+
+
 links_are_seen()
 communicators_are_given_back()
+nobody_waits_for_one_that_cannot_close()
 equals_one_process()
 begins_with_weights_of_worker_0()
 changes_the_number_of_replicas()

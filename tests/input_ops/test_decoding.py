@@ -1,6 +1,8 @@
 """Decoding of raw bytes, IDX and serialised tensors."""
 
+import gzip
 import struct
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -98,3 +100,17 @@ def test_serialised_strings_come_back():
 def test_refused(make, words):
     with pytest.raises(InvalidArgumentError, match=words):
         run(make())
+
+
+@pytest.mark.parametrize(
+    ("kind", "compress"), [("ZLIB", zlib.compress), ("GZIP", gzip.compress), ("", bytes)]
+)
+def test_compressed_strings(kind, compress):
+    texts = np.array([[b"some text" * 9, b""]], object)
+    packed = np.array([[compress(each) for each in texts[0]]], object)
+    found = tb.decode_compressed(packed, kind)
+    assert found.shape == [1, 2]
+    assert run(found).tolist() == texts.tolist()
+    if kind:
+        with pytest.raises(InvalidArgumentError, match=f"string 1 of 5 bytes is no {kind}"):
+            run(tb.decode_compressed([packed[0, 0], b"plain"], kind))

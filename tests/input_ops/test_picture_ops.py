@@ -189,3 +189,19 @@ def test_a_part_of_a_jpeg(session):
         assert np.array_equal(found, whole[2:7, 3:10])
     with pytest.raises(InvalidArgumentError, match="crop_window to be"):
         tb.image.decode_and_crop_jpeg(encoded, [1, 2])
+
+
+def test_headers_of_jpegs(session):
+    found = tb.image.encode_jpeg(COLOR)
+    gray = tb.image.encode_jpeg(COLOR[:, :, :1], format="grayscale")
+    png = tb.image.encode_png(COLOR)
+    shapes = [tb.image.extract_jpeg_shape(found), tb.image.extract_jpeg_shape(gray, tb.int64)]
+    assert [each.shape for each in shapes] == [[3], [3]]
+    first, second = session.run(shapes)
+    assert first.tolist() == list(COLOR.shape)
+    assert (second.tolist(), second.dtype) == ([*COLOR.shape[:2], 1], np.int64)
+    assert session.run(tb.image.is_jpeg(tb.stack([found, png, ""]))).tolist() == [True, False, False]
+    with pytest.raises(InvalidArgumentError, match="is no JPEG"):
+        session.run(tb.image.extract_jpeg_shape(png))
+    with pytest.raises(InvalidArgumentError, match="output_type to be int32 or int64, got uint8"):
+        tb.image.extract_jpeg_shape(found, tb.uint8)

@@ -214,6 +214,76 @@ def test_variables_of_cells_and_wrappers() -> None:
     assert stack.trainable_variables == tb.trainable_variables()
 
 
+def test_names_and_scopes_of_cells_around_others(session: tb.Session) -> None:
+    cell = tb.nn.rnn_cell
+    inner = [cell.GRUCell(2), cell.GRUCell(2)]
+    residual = cell.ResidualWrapper(inner[1], lambda inputs, outputs: 2 * inputs - outputs)
+    stack = cell.MultiRNNCell([cell.DropoutWrapper(inner[0], 0.5), residual])
+    device = cell.DeviceWrapper(stack, "/cpu:0")
+    assert (residual.name, device.name, device.built) == ("residual_wrapper", "device_wrapper", False)
+    with pytest.raises(FailedPreconditionError, match=r"DeviceWrapper\.scope_name: call the layer before"):
+        _ = device.scope_name
+    state = stack.zero_state(1, tb.float32)
+    x = tb.constant(normal(1, 2))
+    with tb.variable_scope("model"):
+        output, _ = device(x, state)
+        cell.MultiRNNCell([cell.GRUCell(2)])(x, stack.zero_state(1)[:1])
+    assert (device.scope_name, stack.scope_name) == ("model", "model/multi_rnn_cell")
+    assert (stack.name, residual.scope_name) == ("multi_rnn_cell", "model/multi_rnn_cell/cell_1")
+    assert all(each.built and each.graph is tb.get_default_graph() for each in (device, stack, residual))
+    assert tb.trainable_variables()[-1].op.name == "model/multi_rnn_cell_1/cell_0/gru_cell/candidate/bias"
+    before, _ = residual(x, state[1])
+    own, _ = inner[1](x, state[1])
+    session.run(tb.global_variables_initializer())
+    whole, alone, given = session.run([before, own, x])
+    np.testing.assert_allclose(whole, 2 * given - alone, rtol=1e-6)
+    assert len(device.variables) == 8
+    assert output.shape == [1, 2]
+
+
+def test_a_layer_checks_its_inputs() -> None:
+    spec = tb.layers.InputSpec(shape=[None, 3], dtype=tb.float32)
+    assert (spec.ndim, spec.min_ndim, spec.axes) == (2, None, {})
+    layer = tb.layers.Dense(2, name="own")
+    layer.input_spec = spec
+    layer(tb.zeros([4, 3]))
+    layer(np.zeros([4, 3], np.float32))
+    spec.check(tb.placeholder(tb.float32, [None, None]), "own")
+    for wrong in (tb.zeros([4, 2]), tb.zeros([3]), tb.zeros([4, 3], tb.float64), tb.placeholder(tb.float32)):
+        with pytest.raises(InvalidArgumentError, match=r"own: expected inputs that fit InputSpec\(dtype="):
+            layer(wrong)
+    for limits, good, bad in (
+        ({"min_ndim": 2}, [1, 2, 3], [2]),
+        ({"max_ndim": 2}, [], [1, 2, 3]),
+        ({"ndim": 1}, [2], [1, 2]),
+        ({"axes": {-1: 3, 0: None}}, [5, 3], [3, 5]),
+        ({"axes": {1: 3}}, [2, 3, 4], [3]),
+    ):
+        spec = tb.layers.InputSpec(**limits)
+        spec.check(tb.zeros(good), "layer")
+        with pytest.raises(InvalidArgumentError, match="layer: expected inputs that fit"):
+            spec.check(tb.zeros(bad), "layer")
+    tb.layers.InputSpec().check(tb.placeholder(tb.float32), "layer")
+    with pytest.raises(InvalidArgumentError, match="expected axes to be a dictionary of extents"):
+        tb.layers.InputSpec(axes=[3])
+
+
+def test_a_layer_of_several_inputs_has_a_specification_for_each() -> None:
+    class Added(tb.layers.Layer):
+        def build(self, input_shape: Any) -> None:
+            self.input_spec = [tb.layers.InputSpec(ndim=shape.ndims) for shape in input_shape]
+
+        def call(self, inputs: Any) -> Any:
+            return inputs[0] + inputs[1]
+
+    added = Added()
+    added([tb.zeros([2, 3]), tb.zeros([3])])
+    with pytest.raises(InvalidArgumentError, match="added: expected inputs that fit"):
+        added([tb.zeros([3]), tb.zeros([2, 3])])
+    with pytest.raises(InvalidArgumentError, match="added: expected 2 inputs, got 1"):
+        added([tb.zeros([2, 3])])
+
+
 def test_what_a_layer_lacks_is_named() -> None:
     with pytest.raises(UnimplementedError, match=r"Layer: expected a method call\(self, inputs\)"):
         tb.layers.Layer()(tb.zeros([1]))

@@ -162,6 +162,52 @@ def test_wrappers(session):
     np.testing.assert_allclose(dropped[dropped != 0], 2 * whole[dropped != 0])
 
 
+def test_variational_dropout_drops_the_same_elements_in_all_steps_of_a_run(session):
+    x, keep = tb.ones([3, 7, 4]), tb.placeholder_with_default(0.5, [])
+    cell = rnn_cell.DropoutWrapper(
+        rnn_cell.MultiRNNCell([rnn_cell.LSTMCell(5), rnn_cell.GRUCell(6)]),
+        input_keep_prob=keep,
+        output_keep_prob=keep,
+        state_keep_prob=keep,
+        variational_recurrent=True,
+        input_size=4,
+        dtype=tb.float32,
+        seed=3,
+    )
+    y, ((memory, h), _) = tb.nn.dynamic_rnn(cell, x, [7, 7, 4], dtype=tb.float32)
+    values(session)
+    runs = [session.run([y, memory, h]) for _ in range(2)]
+    for outputs, kept, dropped in runs:
+        zero = outputs[0] == 0
+        assert zero.any()
+        assert not zero.all()
+        assert (zero == zero[0]).all()  # of all steps
+        np.testing.assert_array_equal(outputs[1] == 0, zero)  # of all examples
+        assert kept.all()
+        assert (dropped == 0).any()
+    assert ((runs[0][0] == 0) != (runs[1][0] == 0)).any()
+    assert session.run(y, {keep: 1.0})[:2].all()
+
+
+def test_parts_of_the_state_that_are_dropped():
+    seen = []
+
+    def visitor(state):
+        seen.append(type(state).__name__)
+        return rnn_cell.LSTMStateTuple(True, False) if isinstance(state, rnn_cell.LSTMStateTuple) else True
+
+    inner = rnn_cell.MultiRNNCell([rnn_cell.LSTMCell(50), rnn_cell.GRUCell(50)])
+    cell = rnn_cell.DropoutWrapper(inner, state_keep_prob=0.5, dropout_state_filter_visitor=visitor)
+    _, after = cell(tb.ones([2, 3]), cell.zero_state(2, tb.float32))
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        (memory, h), of_gru = session.run(after)
+    assert seen == ["tuple", "LSTMStateTuple", "Tensor"]
+    assert (memory == 0).any()
+    assert (of_gru == 0).any()
+    assert h.all()
+
+
 def test_each_layer_on_a_device_of_its_own():
     layers = [rnn_cell.DeviceWrapper(rnn_cell.GRUCell(2), f"/cpu:{number}") for number in (1, 0)]
     x, states = tb.zeros([3, 4]), [tb.zeros([3, 2])] * 2
@@ -207,6 +253,16 @@ def test_gradients_flow_through_time(session):
         (lambda: rnn_cell.MultiRNNCell([]), "at least one"),
         (lambda: rnn_cell.MultiRNNCell([rnn_cell.GRUCell(3)] * 2), "given twice"),
         (lambda: rnn_cell.DropoutWrapper(3), "expected cell to be a cell"),
+        (
+            lambda: rnn_cell.DropoutWrapper(rnn_cell.GRUCell(3), 0.5, variational_recurrent=True),
+            "dtype to be the cell's, for variational_recurrent",
+        ),
+        (
+            lambda: rnn_cell.DropoutWrapper(
+                rnn_cell.GRUCell(3), 0.5, variational_recurrent=True, dtype=tb.float32
+            ),
+            "input_size to be the width of the inputs",
+        ),
         (lambda: rnn_cell.LSTMCell(3)(tb.zeros([2, 3]), tb.zeros([2, 3])), "a state of 2 tensors, got 1"),
         (
             lambda: tb.nn.dynamic_rnn(rnn_cell.GRUCell(3), X, sequence_length=[1.0, 2.0, 3.0]),

@@ -7,7 +7,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import COMPILED, DTYPES, NUMERIC
+from tensorbow.specs import COMPILED, DTYPES, INTEGERS, NUMERIC
 
 OTHERS = [dtype for dtype in DTYPES.values() if dtype not in COMPILED]
 each_dtype = pytest.mark.parametrize("dtype", OTHERS, ids=lambda dtype: dtype.name)
@@ -108,6 +108,88 @@ def test_sums_of_half_precision_are_rounded_once(dtype):
         )
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda dtype: dtype.name)
+def test_means_of_integers_are_rounded_towards_zero(dtype):
+    sign = 1 if dtype == tb.uint64 else -1  # wraps around to the highest numbers of the others
+    x = np.array([[1, 2, 3, 120], [3 * sign, 4 * sign, 0, 119]]).astype(dtype.as_numpy_dtype)
+    with tb.Graph().as_default(), tb.Session() as session:
+        fed, none = tb.placeholder(dtype), tb.zeros([0, 3], dtype)
+        means = [
+            tb.reduce_mean(fed),
+            tb.reduce_mean(fed, 0, keepdims=True),
+            tb.reduce_mean(tb.constant(x), [1]),
+            tb.reduce_mean(none, 0),
+            tb.reduce_euclidean_norm(none + tb.constant(1, dtype), 1),
+        ]
+        got = session.run(means, {fed: x})
+    assert [value.dtype for value in got] == [x.dtype] * 5
+    wide = x.astype(object)  # of Python's integers
+    total = sum(wide.flat)
+    assert got[0] == int(abs(total) // 8) * (1 if total > 0 else -1)
+    assert got[1].tolist() == [[int(each / 2) for each in wide.sum(0)]]
+    assert got[2][0] == 31
+    assert got[3].tolist() == [0, 0, 0]
+    assert got[4].shape == (0,)
+
+
+def test_a_sum_of_small_integers_does_not_wrap_around():
+    with tb.Graph().as_default(), tb.Session() as session:
+        assert session.run(tb.reduce_mean(tb.constant([250, 251, 253], tb.uint8))) == 251
+        assert session.run(tb.reduce_mean(tb.constant([2**31 - 1, 2**31 - 2], tb.int32))) == 2**31 - 2
+        assert session.run(tb.reduce_mean(tb.constant([-7, -8]))) == -7
+        assert session.run(tb.reduce_euclidean_norm(tb.constant([3, 4, 1]))) == 5
+
+
+@pytest.mark.parametrize("dtype", [tb.float16, tb.bfloat16], ids=lambda dtype: dtype.name)
+def test_halves_are_computed_as_float32_and_rounded_once(dtype):
+    values = np.linspace(-2, 2, 48).reshape(1, 4, 4, 3).astype(dtype.as_numpy_dtype)
+    filters = np.linspace(-1, 1, 24).reshape(2, 2, 3, 2).astype(dtype.as_numpy_dtype)
+    functions = {
+        "softmax": tb.nn.softmax,
+        "log_softmax": lambda x: tb.nn.log_softmax(x, axis=1),
+        "l2_loss": tb.nn.l2_loss,
+        "l2_normalize": lambda x: tb.nn.l2_normalize(x, -1),
+        "max_pool": lambda x: tb.nn.max_pool(x, 2, 2, "SAME"),
+        "avg_pool": lambda x: tb.nn.avg_pool(x, 2, 2, "SAME"),
+        "conv2d": lambda x: tb.nn.conv2d(x, tb.constant(filters.astype(x.dtype.as_numpy_dtype)), 1, "SAME"),
+        "digamma": lambda x: tb.digamma(tb.abs(x) + 1),
+        "erf": tb.erf,
+    }
+    with tb.Graph().as_default(), tb.Session() as session:
+        half, wide = tb.constant(values), tb.constant(values.astype(np.float32))
+        got, expected = session.run(
+            [{name: function(x) for name, function in functions.items()} for x in (half, wide)]
+        )
+        slope = tb.gradients(tb.nn.l2_loss(tb.nn.softmax(half)), half)[0]
+        assert session.run(slope).dtype == values.dtype
+        drawn = session.run(tb.random_uniform([4096], dtype=dtype))
+        assert (drawn.dtype, drawn.min() >= 0, float(drawn.max()) < 1) == (values.dtype, True, True)
+        bell = session.run(tb.truncated_normal([4096], 1, 2, dtype)).astype(float)
+        assert abs(bell.mean() - 1) < 0.2
+        assert abs(bell - 1).max() <= 4
+        session.run(tb.get_variable("half", [3], dtype).initializer)
+    for name, value in got.items():
+        assert value.dtype == values.dtype, name
+        tolerance = 0.02 if name == "digamma" else 0
+        np.testing.assert_allclose(
+            value.astype(float),
+            expected[name].astype(value.dtype).astype(float),
+            tolerance,
+            tolerance,
+            err_msg=name,
+        )
+
+
+def test_bands_of_truths():
+    with tb.Graph().as_default(), tb.Session() as session:
+        assert session.run(tb.matrix_band_part(tb.ones([2, 2], tb.bool), 0, -1)).tolist() == [[1, 1], [0, 1]]
+
+
+def test_segments_of_complex_numbers():
+    with tb.Graph().as_default(), tb.Session() as session:
+        assert session.run(tb.segment_mean(tb.constant([2j, 4.0, 6]), [0, 0, 1])).tolist() == [2 + 1j, 6]
+
+
 def test_limits_and_names():
     assert (tb.int8.min, tb.int8.max, tb.uint64.max) == (-128, 127, 2**64 - 1)
     assert tb.bfloat16.max == float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
@@ -135,7 +217,7 @@ def test_ops_and_optimisers_say_which_dtypes_they_have():
     with tb.Graph().as_default():
         images = tb.zeros([1, 4, 4, 1], "float16")
         with pytest.raises(InvalidArgumentError, match=r"float16, expected float32 or float64; use tb\.cast"):
-            tb.nn.conv2d(images, tb.zeros([3, 3, 1, 2], "float16"), 1, "SAME")
+            tb.nn.depthwise_conv2d(images, tb.zeros([3, 3, 1, 2], "float16"), 1, "SAME")
         with pytest.raises(
             InvalidArgumentError, match=r"Less: input has dtype complex64, expected float32 or"
         ):

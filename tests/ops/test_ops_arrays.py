@@ -105,7 +105,7 @@ def test_filled_like_does_not_read_its_tensor():
         (lambda: matmul(constant(X), constant(X[0])), "b is .*expected rank 2"),
         (lambda: reduce_sum(constant(X), [0, -2]), "twice"),
         (lambda: reduce_sum(constant(X), 2), r"axis 2 is not in \[-2, 2\)"),
-        (lambda: reduce_mean(constant([1, 2])), r"Mean: .*int32.*tb\.cast"),
+        (lambda: reduce_mean(constant([True])), r"Mean: .*bool.*tb\.cast"),
         (lambda: argmax(constant(X[:0]), 0), "empty"),
     ],
 )

@@ -174,3 +174,36 @@ def test_bincount(session):
     fed = {x: [2, 0, 2], weights: [0.5, 1.0, 2.0]}
     np.testing.assert_array_equal(session.run(sums, fed), [1.0, 0.0, 2.5])
     np.testing.assert_array_equal(session.run(tb.gradients(sums[2], weights)[0], fed), [1.0, 0.0, 1.0])
+
+
+def test_ranks_and_dtypes_of_a_list(session):
+    x, whole = tb.placeholder(tb.float32, [2, None]), tb.constant(1)
+    session.run(tb.assert_rank_in(x, [1, 2]))
+    with pytest.raises(InvalidArgumentError, match="assert_rank_in: pixels: expected a rank of 1, 3"):
+        tb.assert_rank_in(x, [1, 3], message="pixels")
+    assert tb.assert_same_float_dtype() == tb.float32
+    assert tb.assert_same_float_dtype([tb.zeros([1], tb.float64)]) == tb.float64
+    with pytest.raises(InvalidArgumentError, match="expected float32, got int32"):
+        tb.assert_same_float_dtype([x, whole])
+    with pytest.raises(InvalidArgumentError, match=r"expected a floating dtype, got int32"):
+        tb.assert_same_float_dtype(dtype=tb.int32)
+    tb.assert_proper_iterable({"a": 1})
+    for other in ("ab", x, np.ones(2), 3):
+        with pytest.raises(InvalidArgumentError, match="values to be a list or another iterable"):
+            tb.assert_proper_iterable(other)
+    assert [*map(tb.is_numeric_tensor, (x, whole, tb.constant([True]), tb.constant("a"), 3))] == [
+        *(True, True, False, False, False)
+    ]
+
+
+def test_order(session):
+    x = tb.placeholder(tb.int32)
+    both = tb.is_non_decreasing(x), tb.is_strictly_increasing(x)
+    for value, expected in (
+        ([1, 2, 5], (True, True)),
+        ([[1, 1], [3, 4]], (True, False)),
+        ([2, 1], (False, False)),
+        ([], (True, True)),
+        (7, (True, True)),
+    ):
+        assert session.run(both, {x: value}) == expected

@@ -330,7 +330,7 @@ def test_positions_counts_and_grids():
     with pytest.raises(InvalidArgumentError, match=r"a padded extent of 3 is not a multiple of 2"):
         tb.space_to_batch(np.zeros((1, 3, 4, 1)), [[0, 0], [0, 0]], 2)
     with pytest.raises(
-        InvalidArgumentError, match=r"expected \[\.\.\., n\] with a known n of at most the rank, 3"
+        InvalidArgumentError, match=r"expected \[\.\.\., n\] with an n of at most the rank, 3"
     ):
         tb.gather_nd(X, [0, 0, 0, 0])
 

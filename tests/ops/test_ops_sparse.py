@@ -32,7 +32,8 @@ def test_the_gradient_of_gathered_rows_is_rows():
     assert isinstance(gradient, tb.IndexedSlices)
     assert gradient.shape.as_list() == [6, 3]
     assert gradient.values.shape.as_list() == [4, 3]
-    values, indices, dense = run(gradient.values, gradient.indices, gradient)
+    (values, indices, extents), dense = run(gradient, tb.convert_to_tensor(gradient))
+    assert extents.tolist() == [6, 3]
     assert indices.tolist() == [1, 4, 1, 0]
     np.testing.assert_allclose(values, 2 * TABLE[indices])
     expected = np.zeros_like(TABLE)
@@ -48,7 +49,7 @@ def test_rows_of_several_reads_are_joined_and_added_to_a_dense_gradient():
     assert isinstance(both, tb.IndexedSlices)
     (mixed,) = tb.gradients([rows, more, tb.reduce_sum(table)], table)
     assert isinstance(mixed, tb.Tensor)
-    sparse, dense = run(both, mixed)
+    sparse, dense = run(tb.convert_to_tensor(both), mixed)
     assert sparse[:, 0].tolist() == [0, 1, 2, 0, 0, 1]
     np.testing.assert_allclose(dense, sparse + 1)
 
@@ -128,6 +129,11 @@ def test_refusals():
         tb.IndexedSlices(TABLE, [0.5])
     with pytest.raises(InvalidArgumentError, match="no dense_shape"):
         tb.convert_to_tensor(tb.IndexedSlices(TABLE, [0] * 6))
+    slices = tb.IndexedSlices(TABLE, [0] * 6)
+    assert tb.convert_to_tensor_or_indexed_slices(slices, tb.float32) is slices
+    assert tb.convert_to_tensor_or_indexed_slices([1.0], tb.float64).dtype == tb.float64
+    with pytest.raises(InvalidArgumentError, match="expected float64; cast its values"):
+        tb.convert_to_tensor_or_indexed_slices(slices, tb.float64)
 
 
 def test_scatter_writes_rows_in_the_order_of_the_program():

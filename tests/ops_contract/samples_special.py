@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from tensorbow.graph import OpDef
+from tensorbow.ops.bessel import BesselI0e, BesselI1e
 from tensorbow.ops.conversions import Bitcast
 from tensorbow.ops.random_distributions import RandomGamma, RandomPoisson
 from tensorbow.ops.special_functions import (
@@ -52,6 +53,10 @@ def _exponent(*shape: int, dtype: Any, seed: int) -> Array:
     return uniform(*shape, low=1.2, high=5.0, dtype=dtype, seed=seed)
 
 
+def _any_sign(*shape: int, dtype: Any, seed: int) -> Array:
+    return np.asarray(30 * normal(*shape, seed=seed), dtype)
+
+
 def _order(*shape: int, dtype: Any, seed: int) -> Array:
     return integers(*shape, high=4, dtype=dtype, seed=seed)
 
@@ -85,6 +90,8 @@ def _bits(x: Array, dtype: Any, label: str) -> Sample:
 
 
 SAMPLES = [
+    *_samples(BesselI0e, special.i0e, _any_sign),
+    *_samples(BesselI1e, special.i1e, _any_sign),
     *_samples(Igamma, special.gammainc, _positive, _positive),
     *_samples(Igammac, special.gammaincc, _positive, _positive),
     *_samples(IgammaGradA, _by_a, _positive, _positive),

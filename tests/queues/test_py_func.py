@@ -31,6 +31,11 @@ def test_results_go_on_in_the_graph_and_inputs_are_the_functions_own(session):
     assert tb.gradients(tb.reduce_sum(large), x) == [None]
 
 
+def test_a_list_of_one_dtype_gives_a_list_of_one_tensor(session):
+    (twice,) = tb.py_func(lambda a: a * 2, [np.float32(3)], [tb.float32])
+    assert session.run([twice, tb.py_func(lambda a: a * 2, [np.float32(4)], tb.float32)]) == [6, 8]
+
+
 @pytest.mark.parametrize("stateful", [True, False])
 def test_a_function_is_called_in_each_step(session, stateful):
     seen = []

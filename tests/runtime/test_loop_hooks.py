@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NumericsError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_tensors_are_logged_every_so_many_steps_and_at_the_end(step, caplog):
 
 def test_a_loss_that_is_not_finite_ends_the_loop(step, caplog):
     loss = tb.where(step > 3, np.nan, 1.0)
-    with pytest.raises(NumericsError, match=r"NanTensorHook: .* is not finite; lower the learning rate"):
+    with pytest.raises(tb.train.NanLossDuringTrainingError, match=r"NanTensorHook: .* is not finite; lower"):
         run(step, tb.train.NanTensorHook(loss))
     done = []
     hook = tb.train.FinalOpsHook({"step": tb.train.get_global_step()})
@@ -67,6 +67,14 @@ def test_steps_per_second(step, caplog):
         tb.train.StepCounterHook(3, 1.0)
 
 
+def test_a_hook_counts_anew_in_another_session(step, caplog):
+    caplog.set_level(logging.INFO, "tensorbow")
+    hook = tb.train.LoggingTensorHook({"step": step}, every_n_iter=5)
+    for _ in range(2):
+        run(step, hook, steps=2)
+    assert [line.split(" (")[0] for line in lines(caplog)] == ["step = 1", "step = 1"]
+
+
 def test_feeds_come_from_a_function(step):
     x = tb.placeholder(tb.float32, [])
     total = tb.Variable(0.0)
@@ -77,13 +85,15 @@ def test_feeds_come_from_a_function(step):
     assert hook.final_ops_values == 7
 
 
-def test_a_worker_waits_for_the_global_step(step, monkeypatch):
+def test_a_worker_waits_for_the_global_step(step, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "tensorbow")
     hook = tb.train.GlobalStepWaiterHook(3)
     monkeypatch.setattr(hook, "PAUSE_S", 0.0)
     reads = iter([0, 1, 2, 3])
     context = type("Context", (), {"session": type("Session", (), {"run": lambda self, _: next(reads)})()})()
     hook.begin()
     hook.before_run(context)
+    assert lines(caplog) == ["Waiting for global step 3 before starting training."]
     assert next(reads, None) is None
     hook.before_run(context)  # does not wait again
     with tb.Graph().as_default(), pytest.raises(FailedPreconditionError, match="expected a global step"):

@@ -100,6 +100,62 @@ def test_feeds_of_hooks_that_do_not_go_together(feeds, given, words):
         session.run(x + 1.0, {x if key == "x:0" else key: value for key, value in given.items()})
 
 
+def test_hooks_give_options_of_the_run():
+    x = tb.placeholder(tb.float32, [])
+    seen = []
+
+    class Tracing(Asking):
+        def after_run(self, run_context, run_values):
+            seen.append((run_values.options, run_values.run_metadata))
+
+    full = tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE)
+    hooks = [Tracing(tb.train.SessionRunArgs(x + 1.0, options=full)), Tracing(None)]
+    metadata = tb.RunMetadata()
+    with tb.train.MonitoredSession(hooks=hooks) as session:
+        session.run(x * 2.0, {x: 1.0})
+        session.run(x * 2.0, {x: 1.0}, tb.RunOptions(timeout_in_ms=60_000), metadata)
+    options = [each for each, _ in seen]
+    assert options[0] is options[1] is full
+    assert options[2] == tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE, timeout_in_ms=60_000)
+    assert seen[2][1] is metadata
+    for _, found in seen:
+        (device,) = found.step_stats.dev_stats
+        assert {node.timeline_label.split()[0] for node in device.node_stats} == {"Mul", "Add"}
+    with (
+        tb.train.MonitoredSession(hooks=[Asking(tb.train.SessionRunArgs(x, None, 3))]) as session,
+        pytest.raises(InvalidArgumentError, match=r"expected options to be a tb\.RunOptions or None"),
+    ):
+        session.run(x, {x: 1.0})
+
+
+def test_contexts_of_a_hook_end_with_the_run():
+    x, left = tb.placeholder(tb.float32, [2]), []
+
+    class Entering(tb.train.SessionRunHook):
+        def before_run(self, run_context):
+            run_context.during.callback(left.append, "left")
+
+        def after_run(self, run_context, run_values):
+            left.append("after")
+
+    with tb.train.MonitoredSession(hooks=[Entering()]) as session:
+        session.run(x, {x: [1.0, 2.0]})
+        with pytest.raises(InvalidArgumentError):
+            session.run(x, {x: [1.0]})
+    assert left == ["left", "after", "left"]
+
+
+def test_hooks_end_with_close_and_with_an_exhausted_iterator():
+    recorder, input_s = Recorder(), iter(())
+    session = tb.train.MonitoredSession(hooks=[recorder])
+    session.close()
+    session.close()
+    assert recorder.calls == ["begin", "created", "end"]
+    with tb.train.MonitoredSession(hooks=[recorder]):
+        next(input_s)
+    assert recorder.calls == ["begin", "created", "end"] * 2
+
+
 def test_what_before_run_returns_is_args_or_nothing():
     with (
         tb.train.MonitoredSession(hooks=[Asking({"x": 1})]) as session,

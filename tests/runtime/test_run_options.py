@@ -109,11 +109,12 @@ def test_metadata_has_the_times_of_the_ops(devices):
     assert tb.RunMetadata().step_stats.dev_stats == []
 
 
-def test_a_learning_run_of_replicas_says_that_options_have_no_effect():
+def test_a_learning_run_of_replicas_says_that_traces_have_no_effect():
     x = tb.placeholder(tb.float32, [None])
     w = tb.Variable(np.float32(1.0))
     update = tb.train.GradientDescentOptimizer(0.1).minimize(tb.reduce_mean(w * x))
     with tb.Session("tensorbow", replicas_per_device=2) as session:
         session.run(tb.global_variables_initializer())
         with pytest.warns(UserWarning, match=r"TensorBowSession that .*trains replicas"):
-            session.run(update, {x: [1.0, 2.0]}, tb.RunOptions(timeout_in_ms=60_000))
+            session.run(update, {x: [1.0, 2.0]}, tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE))
+        session.run(update, {x: [1.0, 2.0]}, tb.RunOptions(timeout_in_ms=60_000))

@@ -27,6 +27,14 @@ def message(kind, call, *args):
     return text
 
 
+def test_names_of_tensorflows_errors_and_indices(session, x):
+    with pytest.raises(tb.OpError) as caught:
+        session.run(x[:, tb.newaxis])
+    assert caught.value.message == str(caught.value)
+    assert tb.OpError is tb.errors.OpError
+    assert session.run(x[:, tb.newaxis], {x: [[1, 2, 3]]}).shape == (1, 1, 3)
+
+
 def test_a_placeholder_that_is_not_fed(session, x):
     text = message(InvalidArgumentError, session.run, x * 2.0)
     assert text.startswith(
@@ -87,6 +95,21 @@ def test_tensors_and_variables_cannot_be_fed_as_values(session, x):
     for value in (x, v):
         assert "cannot be fed; run it first" in message(InvalidArgumentError, session.run, x, {x: value})
     assert "feed x:0: cannot make an array of list" in message(InvalidArgumentError, session.run, x, {x: [x]})
+
+
+def test_tuples_of_tensors_are_fed_by_tuples_of_values(session, x):
+    state = (
+        tb.placeholder(tb.float32, [2]),
+        (tb.placeholder(tb.int32, []), tb.sparse_placeholder(tb.float32)),
+    )
+    sparse = tb.SparseTensorValue([[0]], [5.0], [2])
+    found = session.run([x, state], {x: [[1, 2, 3]], state: ([1, 2], (3, sparse))})
+    assert found[1][0].tolist() == [1, 2]
+    assert found[1][1][0] == 3
+    assert found[1][1][1].values.tolist() == [5]
+    assert "expected a value of the same structure, 2 parts" in message(
+        InvalidArgumentError, session.run, state, {state: [1.0]}
+    )
 
 
 def test_keys_that_cannot_be_fed(session, x):

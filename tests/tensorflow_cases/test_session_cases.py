@@ -277,6 +277,41 @@ def test_feed_a_sparse_placeholder(session):
     np.testing.assert_array_equal(session.run(dense, {placed: tuple(fed)}), expected)
 
 
+def test_fetch_indexed_slices(session):  # testFetchIndexedSlices, ...WithoutDenseShape
+    rows, places = np.float32([[1, 2], [3, 4]]), np.int64([3, 0])
+    slices = tb.IndexedSlices(tb.constant(rows), tb.constant(places), tb.constant([7, 2]))
+    got, again = session.run([slices, {"of": slices.values}])
+    assert isinstance(got, tb.IndexedSlicesValue)
+    for value, expected in zip(got, (rows, places, [7, 2]), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_array_equal(again["of"], rows)
+    open_ended = session.run(tb.IndexedSlices(tb.constant(rows), tb.constant(places)))
+    assert open_ended.dense_shape is None
+    np.testing.assert_array_equal(open_ended.indices, places)
+    with tb.control_dependencies([tb.IndexedSlices(tb.constant(rows), tb.constant(places))]):
+        assert session.run(tb.constant(3)) == 3
+
+
+@pytest.mark.parametrize("shape", [None, [5, 2], "fed"])
+def test_feed_indexed_slices(session, shape):  # testFeedIndexedSlices, ...WithoutDenseShape
+    values, indices = tb.placeholder(tb.float32, [None, 2]), tb.placeholder(tb.int32, [None])
+    extents = tb.placeholder(tb.int32, [2]) if shape == "fed" else shape
+    slices = tb.IndexedSlices(values, indices, extents)
+    fed = tb.IndexedSlicesValue(np.float32([[1, 2], [3, 4]]), np.int32([3, 0]), [5, 2])
+    got = session.run(slices, {slices: fed})
+    np.testing.assert_array_equal(got.values, fed.values)
+    np.testing.assert_array_equal(got.indices, fed.indices)
+    if shape is not None:
+        assert got.dense_shape.tolist() == [5, 2]
+        dense = session.run(tb.convert_to_tensor(slices), {slices: tuple(fed)})
+        assert dense[:, 0].tolist() == [3, 0, 0, 1, 0]
+    with pytest.raises(InvalidArgumentError, match=r"expected tb.IndexedSlicesValue\(values, indices"):
+        session.run(slices, {slices: [1.0]})
+    if shape == [5, 2]:
+        with pytest.raises(InvalidArgumentError, match=r"expected dense_shape \[5, 2\], got"):
+            session.run(slices, {slices: fed._replace(dense_shape=[6, 2])})
+
+
 def test_the_graph_is_extended_between_runs(session):
     a = tb.constant([[1.0, 2.0]])
     np.testing.assert_array_equal(session.run(a), [[1, 2]])

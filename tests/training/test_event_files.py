@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import wave
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 pytest.importorskip("tensorboardX")
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.graph_pb2 import GraphDef as GraphMessage
-from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 
 
 @pytest.fixture(autouse=True)
@@ -131,14 +132,30 @@ def test_a_hook_writes_summaries_of_the_global_step(tmp_path):
     x = tb.Variable(np.float32(2.0))
     tb.summary.scalar("x", x)
     update = tb.train.GradientDescentOptimizer(0.5).minimize(x * 1.0, global_step=step)
-    hooks = [tb.train.SummarySaverHook(2, tmp_path), tb.train.StopAtStepHook(5)]
+    hooks = [tb.train.SummarySaverHook(2, output_dir=tmp_path), tb.train.StopAtStepHook(5)]
     with tb.train.MonitoredSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run(update)
     written = [(e.step, e.summary.value[0].simple_value) for e in events(tmp_path) if e.summary.value]
-    assert [v for _, v in written] == [2, 1, 0]
+    assert written == [(1, 2), (3, 1), (5, 0)]
     with pytest.raises(InvalidArgumentError, match=r"output_dir or summary_writer, got neither"):
         tb.train.SummarySaverHook(2)
+
+
+def test_events_are_in_the_file_after_a_flush_and_in_a_new_one_after_reopen(tmp_path):
+    with tb.summary.FileWriter(tmp_path, max_queue=2, flush_secs=1e6) as writer:
+        for step in range(3):
+            writer.add_summary(Summary(), step)
+        (path,) = tmp_path.iterdir()
+        assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1]
+        writer.flush()
+        assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1, 2]
+        writer.close()
+        writer.reopen()  # in the same second
+        writer.add_summary(Summary(), 3)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert [e.step for e in events(tmp_path) if not e.file_version] == [0, 1, 2, 3]
+    assert [e.file_version for e in tb.train.summary_iterator(path)] == ["brain.Event:2", "", "", ""]
 
 
 def test_one_writer_for_each_folder(tmp_path):
@@ -192,3 +209,49 @@ def test_summaries_made_by_hand():
     made = tb.Summary(value=[tb.Summary.Value(tag="loss", simple_value=0.5)])
     assert tb.Summary is tb.summary.Summary
     assert tb.summary.Summary.FromString(made.SerializeToString()).value[0].simple_value == 0.5
+
+
+def test_sounds():
+    sounds = np.stack([np.float32([[0.5, -1], [0, 2]])] * 3)
+    rate = tb.placeholder(tb.float32, [])
+    stereo = tb.summary.audio("tone", tb.constant(sounds), rate, max_outputs=2)
+    mono = tb.summary.audio("hum", sounds[:, :, 0], 44100, max_outputs=1, collections=["mine"])
+    with tb.Session() as session:
+        values = parsed(session.run(tb.summary.merge([stereo, mono]), {rate: 8000}))
+        with pytest.raises(InvalidArgumentError, match="a rate of at least 1 Hz, got a rate of 0"):
+            session.run(stereo, {rate: 0})
+    assert [*values] == ["tone/audio/0", "tone/audio/1", "hum/audio"]
+    audio = values["tone/audio/1"].audio
+    assert (audio.sample_rate, audio.num_channels, audio.length_frames) == (8000, 2, 2)
+    assert audio.content_type == "audio/wav"
+    with wave.open(io.BytesIO(audio.encoded_audio_string)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (8000, 2, 2)
+        codes = np.frombuffer(file.readframes(2), "<i2")
+    assert codes.tolist() == [16384, -32768, 0, 32767]
+    assert (values["hum/audio"].audio.sample_rate, values["hum/audio"].audio.num_channels) == (44100, 1)
+    assert tb.get_collection("mine") == [mono]
+    for wrong in (np.zeros([2], np.float32), np.zeros([2, 3, 1], np.int32)):
+        with pytest.raises(InvalidArgumentError, match=r"expected tensor to be float32 \[batch, frames"):
+            tb.summary.audio("x", wrong, 8000)
+
+
+def test_tensors_as_they_are():
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="mine"))
+    numbers = tb.summary.tensor_summary(
+        "codes",
+        tb.constant([[1, 2, 3]], tb.int16),
+        "three of them",
+        summary_metadata=metadata,
+        display_name="C",
+    )
+    words = tb.summary.tensor_summary("words", tb.constant(["a", "bc"]), family="texts")
+    with tb.Session() as session:
+        values = parsed(session.run(tb.summary.merge([numbers, words])))
+    value = values["codes"]
+    assert (value.metadata.display_name, value.metadata.summary_description) == ("C", "three of them")
+    assert value.metadata.plugin_data.plugin_name == "mine"
+    assert [each.size for each in value.tensor.tensor_shape.dim] == [1, 3]
+    assert np.frombuffer(value.tensor.tensor_content, "<i2").tolist() == [1, 2, 3]
+    assert [*values["texts/texts/words"].tensor.string_val] == [b"a", b"bc"]
+    with pytest.raises(InvalidArgumentError, match="summary_metadata to be a SummaryMetadata"):
+        tb.summary.tensor_summary("x", 1.0, summary_metadata="mine")

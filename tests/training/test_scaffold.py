@@ -173,3 +173,41 @@ def test_summaries_and_hooks_of_the_chief(tmp_path: Path) -> None:
 def test_wrong_pieces_are_refused(make: Any, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
+
+
+def test_a_scaffold_takes_the_pieces_of_another() -> None:
+    w = tb.Variable(3.0, name="w")
+    calls: list[Any] = []
+    first = tb.train.Scaffold(
+        init_op=w.assign(5.0).op, init_fn=lambda scaffold, session: calls.append((scaffold, session.run(w)))
+    )
+    first.finalize()
+    second = tb.train.Scaffold(copy_from_scaffold=first)
+    third = tb.train.Scaffold(init_op=w.assign(7.0).op, copy_from_scaffold=second)
+    assert (second.init_op, second.saver, second.local_init_op) == (first.init_op, None, None)
+    for scaffold, value in ((second, 5.0), (third, 7.0)):
+        with tb.train.MonitoredTrainingSession(scaffold=scaffold) as session:
+            assert session.run(w) == value
+    assert calls == [(second, 5.0), (third, 7.0)]
+    with pytest.raises(InvalidArgumentError, match="expected copy_from_scaffold to be a tb"):
+        tb.train.Scaffold(copy_from_scaffold=3)  # type: ignore[arg-type]
+
+
+def test_pieces_in_collections_of_the_graph() -> None:
+    w = tb.Variable(3.0, name="w")
+    local = tb.get_local_variable("local", [], initializer=tb.zeros_initializer())
+    keys = tb.GraphKeys
+    for key, piece in ((keys.INIT_OP, w.assign(4.0).op), (keys.LOCAL_INIT_OP, local.assign(6.0).op)):
+        tb.add_to_collection(key, piece)
+    with tb.train.MonitoredTrainingSession() as session:
+        assert session.run([w, local]) == [4.0, 6.0]
+    made = tb.train.Scaffold.get_or_default("ready_op", "mine", tb.no_op)
+    assert tb.train.Scaffold.get_or_default("ready_op", "mine", lambda: None) is made
+    assert tb.train.Scaffold.get_or_default("saver", "none", lambda: None) is None
+    assert tb.get_collection("none") == []
+    with tb.Session() as session:
+        session.run(tb.train.Scaffold.default_local_init_op())
+        assert session.run(local) == 0
+    tb.add_to_collection(keys.INIT_OP, w.initializer)
+    with pytest.raises(InvalidArgumentError, match=r"'init_op', got 2; give .*tb\.train\.Scaffold\(init_op="):
+        tb.train.MonitoredTrainingSession()

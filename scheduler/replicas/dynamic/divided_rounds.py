@@ -163,6 +163,8 @@ class Meetings:
 class DividedLaunch(RoundLaunch):
     """Some rounds of all replicas, one after the other."""
 
+    is_whole = True  # a round in which an op fails is undone
+
     def __init__(
         self,
         program: DividedRounds,

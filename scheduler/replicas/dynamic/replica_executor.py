@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,12 @@ class ReplicaExecutor:
                 return name.partition(":")[0]
         return None
 
+    @property
+    def waiting(self) -> list[str]:
+        """The ops that its step waits for now, as messages name them; thread-safe."""
+        step = self._step
+        return [] if step is None else step.waiting
+
     def cancel(self) -> None:
         """Ends the step that runs, whatever it waits for, and those to come, until `resume`; thread-safe."""
         error = AbortedError("the step was given up, as the run ends; nothing is wrong with its ops")
@@ -161,3 +167,13 @@ class ReplicaExecutor:
             self._pool.close()
         self._regions.close()
         self._last = {}
+
+
+def waiting_in(executors: Iterable[tuple[int, ReplicaExecutor | None]]) -> list[str]:
+    """The ops that executors wait for now, each with the number of its replica, as text."""
+    return [
+        f"{op} in replica {index}"
+        for index, executor in executors
+        if executor is not None
+        for op in executor.waiting
+    ]

@@ -12,7 +12,6 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.training.measures.tally import Tally
 from scheduler.workers.joint_calls import JointCalls
-from scheduler.workers.watch_client import told_error
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
@@ -78,14 +77,12 @@ class JointRun:
         number, round = self._joint.workers.rank, metadata["round"]
         mark = self._joint.agreed(secrets.token_hex(8))
         own = {**metadata, WORKERS: self._joint.size, SAVE: mark}
-        error: tuple[type[TensorBowError], str] | None = None
-        if number:
-            try:
+
+        def save_part() -> None:
+            if number:
                 save_arrays(part_path(folder, round, number), arrays, {**own, "worker": number})
-            except TensorBowError as raised:
-                error = type(raised), str(raised)
-        if (found := self._joint.first_of(error)) is not None:
-            raise told_error(*found)
+
+        self._joint.by_all(save_part)
         named = {f"{MODEL_PREFIX}{name}": value for name, value in model.items()}
         own[JOINT] = joint.to_metadata()
         self._joint.by_first(lambda: commit({**arrays, **named}, own))

@@ -207,31 +207,34 @@ def _vectors(registers: int) -> int:
 
 
 def _tiles(e: Emitter, left: Ref, right: Ref, visit: Visit, bounds: Bounds | None = None) -> None:
-    """Emits visit(...) for all tiles of A^T B. An element's products are added in the order of rows."""
+    """Emits visit(...) for all tiles of A^T B. An element's products are added in the order of rows.
+
+    The tiles of GRAIN_ROWS rows follow one another by columns: a panel of B is in the first-level cache then.
+    """
     (_, m), (_, n) = left.shape, right.shape
     lanes = e.target.lanes(left.dtype.size)
     whole = m // ROWS * ROWS
 
-    def row(high: int, i: ir.Value) -> None:
+    def rows(high: int, first: ir.Value, end: ir.Value) -> None:
         def piece(j: ir.Value, widths: Sequence[int]) -> None:
-            visit(_tile(e, left, right, (i, high), (j, widths)))
+            with e.loop(end, first, high) as i:
+                visit(_tile(e, left, right, (i, high), (j, widths)))
 
         blocks(e, n, lanes, piece, _vectors(e.target.vector_registers))
 
-    if bounds is not None:
-        first, end = (e.builder.udiv(element, index(n)) for element in bounds)
-        in_part = e.builder.icmp_signed("<", end, index(whole))
-        with e.loop(e.builder.select(in_part, end, index(whole)), first, ROWS) as i:
-            row(ROWS, i)
-        if m > whole:
-            with e.builder.if_then(e.builder.icmp_signed(">", end, index(whole))):
-                row(m - whole, index(whole))
-        return
-    if whole:
-        with e.loop(whole, step=ROWS) as i:
-            row(ROWS, i)
+    first, end = (
+        [index(0), index(m)] if bounds is None else [e.builder.udiv(each, index(n)) for each in bounds]
+    )
+    last = _least(e, end, index(whole))
+    with e.loop(last, first, GRAIN_ROWS) as i:
+        rows(ROWS, i, _least(e, e.builder.add(i, index(GRAIN_ROWS), flags=["nsw"]), last))
     if m > whole:
-        row(m - whole, index(whole))
+        with e.builder.if_then(e.builder.icmp_signed(">", end, index(whole))):
+            rows(m - whole, index(whole), index(m))
+
+
+def _least(e: Emitter, first: ir.Value, second: ir.Value) -> ir.Value:
+    return e.builder.select(e.builder.icmp_signed("<", first, second), first, second)
 
 
 def _tile(

@@ -23,6 +23,7 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
+from tensorbow.kernels.native.rounds.early_checks import index_checks
 from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, chunk_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, ExchangeReduction, plan_exchange
 from tensorbow.kernels.native.rounds.pieces import NOT_CUT, SumPieces, cut_sums
@@ -86,6 +87,7 @@ class RoundCode:
         self._everything = [group for segment in segments.executable.segments for group in segment.groups]
         self.functions: list[int] = []
         self.calls: list[Sequence[Group]] = []
+        self.checks = index_checks(rounds.step, self._everything)
         self.phases: list[list[Phase]] = []
         self.is_possible = add_yield()
         if self.is_possible:
@@ -115,7 +117,9 @@ class RoundCode:
     @cached_property
     def may_refuse(self) -> bool:
         """True if a call of a function may refuse its input."""
-        return any_refuses(chain.from_iterable(self.calls), self._state["status"], self._segments.target)
+        calls = [*chain.from_iterable(self.calls)]
+        calls.sort(key=lambda group: all(ref.dtype.is_floating for ref in group.inputs))  # quick to find one
+        return any_refuses(calls, self._state["status"], self._segments.target)
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""

@@ -21,9 +21,12 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.rounds.early_checks import CHECK_WORDS
 from tensorbow.kernels.native.rounds.pieces import PIECE_LAG
 from tensorbow.kernels.native.rounds.waiting import YIELD, rest_function
 from tensorbow.kernels.native.rounds.words import (
+    OF_BATCH,
+    OF_CHECK,
     CallResult,
     PhaseWord,
     ReplicaWord,
@@ -85,6 +88,9 @@ class _DriverWriter:
         entry = ir.IRBuilder(self._entry)
         self._ends = entry.alloca(ir.IntType(1))  # after this round, before all are done
         self._undone = entry.alloca(INT)  # the first round that no replica has begun
+        self._accepted = entry.alloca(INT)  # rounds before the first one whose indices are out of range,
+        self._refusing = entry.alloca(INT)  # number of the replica to which these are fed,
+        self._refused = entry.alloca(INT)  # and of the check
         self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
         self._barrier = self._write_barrier(target)
         if has_clock():
@@ -100,15 +106,79 @@ class _DriverWriter:
         b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
         b.store(ir.Constant(ir.IntType(1), 0), self._ends)
         b.store(index(0), self._undone)
-        rounds = load_word(b, self._thread, ThreadWord.ROUNDS)
+        asked = load_word(b, self._thread, ThreadWord.ROUNDS)
+        b.store(asked, self._accepted)
+        self._check_indices(asked)
+        rounds = b.load(self._accepted, typ=INT)
         with self._e.loop(rounds) as step:
             begin, end = self._phases_of(step)
             exchanges = b.icmp_signed("<", b.add(begin, index(1)), end)
             is_last = b.icmp_signed("==", b.add(step, index(1)), rounds)
             with b.if_then(b.or_(exchanges, is_last)):
                 self._run_up_to(step, begin, end)
+        with self._unlikely(b.icmp_signed("<", rounds, asked)):
+            self._end_checked()
         b.ret(index(CallResult.ALL_DONE))
         ir.IRBuilder(self._entry).branch(self._start)
+
+    def _check_indices(self, rounds: ir.Value) -> None:
+        """Emits the checks of what is fed to all replicas, made by each thread; only the rounds before the
+        first one in which a check fails are then done."""
+        b, shared = self._b, self._shared
+        checks, every = (
+            load_pointer(b, *which) for which in ((shared, SharedWord.CHECKS), (self._thread, ThreadWord.ALL))
+        )
+        row = self._row(load_pointer(b, every, 0), index(0))
+        is_fed = b.icmp_signed("==", load_word(b, row, RowWord.PICKS), index(0))
+        goes_on = b.icmp_signed("==", load_word(b, self._thread, ThreadWord.STOPS), index(Stops.STICKY))
+        count = b.select(b.and_(is_fed, b.not_(goes_on)), load_word(b, checks, 0), index(0))
+        with self._e.loop(count) as check, self._e.loop(load_word(b, shared, SharedWord.COUNT)) as replica:
+            words = word_at(b, checks, b.add(b.mul(check, index(CHECK_WORDS)), index(1)))
+            which, offset, length, nbytes, least, extent = (
+                load_word(b, words, n) for n in range(CHECK_WORDS)
+            )
+            with self._e.loop(b.load(self._accepted, typ=INT)) as step:
+                row = self._row(load_pointer(b, every, replica), step)
+                source = load_pointer(b, row, b.add(which, index(RowWord.SOURCES)))
+                with self._e.loop(length) as at:
+                    place = bytes_on(b, source, b.add(offset, b.mul(at, nbytes)))
+                    number = b.sub(self._load_index(place, nbytes), least)
+                    is_outside = b.icmp_unsigned(">=", number, extent)  # negative ones are huge
+                    is_first = b.icmp_signed("<", step, b.load(self._accepted, typ=INT))
+                    with self._unlikely(b.and_(is_outside, is_first)):
+                        b.store(step, self._accepted)
+                        b.store(replica, self._refusing)
+                        b.store(check, self._refused)
+
+    def _load_index(self, place: ir.Value, nbytes: ir.Value) -> ir.Value:
+        """An integer of 4 or 8 bytes."""
+        b = self._b
+        with b.if_else(b.icmp_signed("==", nbytes, index(8))) as (wide, narrow):
+            with wide:
+                long, from_wide = b.load(place, typ=INT, align=1), b.block
+            with narrow:
+                short, from_narrow = b.sext(b.load(place, typ=ir.IntType(32), align=1), INT), b.block
+        number = b.phi(INT)
+        number.add_incoming(long, from_wide)
+        number.add_incoming(short, from_narrow)
+        return number
+
+    def _end_checked(self) -> None:
+        """Emits the end of a launch before a round for which an index is out of range: all come to it."""
+        b = self._b
+        self._wait_for_all()
+        self._set(SharedWord.STOPPED)
+        every, own = (load_word(b, self._thread, word) for word in (ThreadWord.ALL, ThreadWord.REPLICAS))
+        refusing = b.load(self._refusing, typ=INT)
+        number = b.sub(refusing, b.sdiv(b.sub(own, every), index(8)))
+        is_own = b.icmp_unsigned("<", number, load_word(b, self._thread, ThreadWord.COUNT))
+        with b.if_then(is_own):
+            replica = load_pointer(b, load_pointer(b, self._thread, ThreadWord.ALL), refusing)
+            b.store(b.load(self._refused, typ=INT), word_at(b, replica, ReplicaWord.REFUSED))
+            b.store(index(OF_CHECK), word_at(b, replica, ReplicaWord.REFUSED_BY))
+            b.store(number, word_at(b, self._thread, ThreadWord.AT))
+            b.ret(index(CallResult.INPUT_REFUSED))
+        b.ret(index(CallResult.OTHERS_FAILED))
 
     def _begin_launch(self) -> None:
         """Records in STARTED that the launch begins; returns NOT_BEGUN if an earlier one ended the rounds.
@@ -425,7 +495,7 @@ class _DriverWriter:
             with made:
                 bases = load_pointer(b, replica, ReplicaWord.BATCH_BASES)
                 b.store(picks, word_at(b, bases, Region.PICKS))
-                self._call_address(load_word(b, replica, ReplicaWord.BATCH), bases, index(-1))
+                self._call_address(load_word(b, replica, ReplicaWord.BATCH), bases, index(OF_BATCH))
             with copied:
                 table = load_pointer(b, self._shared, SharedWord.INPUT_TABLE)
                 inputs = load_pointer(b, self._bases, Region.INPUT)

@@ -45,7 +45,7 @@ from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32
 
 CHUNK = 2048  # elements, at least
-BLOCK = 4  # chunks of which workers that share memory tell each other at a time
+BLOCK = 4 * CHUNK  # elements, about, of which workers that share memory tell each other at a time
 LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
 SLOTS = 6  # blocks of a thread in shared memory at a time, LAG + 2 at least; they stay in caches, too
 PASS = "pass"
@@ -155,6 +155,7 @@ class _Pass:
         self._dtype, self._size, self._itemsize = source.dtype, math.prod(source.shape), source.dtype.size
         maker = reduction.made_by
         self._chunk, self._blocks = chunk_of(reduction), blocks_of(reduction)
+        self._chunks_per_block = _chunks_per_block(self._chunk)
         # Refs that only name the sums: in a region that no call of a pass touches.
         self._total, self._device, self._one = (
             replace(source, region=Region.INPUT, offset=number * source.nbytes) for number in range(3)
@@ -216,13 +217,14 @@ class _Pass:
         end = emit_first_chunk(b, b.add(piece, index(1)), *geometry)
         share, share_end = self._share(thread, b.sub(end, first))
         with self._bounds_of(b.add(first, share), b.add(first, share_end)) as bounds:
-            sums = self._scratch_of(bounds[0])
             if stage is PassStage.SUMS:
-                self._emit_sums(shared, bounds, {**sums, self._total: own})
+                self._emit_sums(shared, bounds, {**self._scratch_of(bounds[0]), self._total: own})
             else:
                 two = {self._device: own, self._one: bytes_on(b, own, PIECE_SLOTS * slot)}
-                self._add_two.emit(b, load_pointer(b, shared, SharedWord.BASES), bounds, {**sums, **two})
-                self._emit_uses(thread, shared, bounds, sums)
+                with self._parts_of(bounds) as part:
+                    sums = {**self._scratch_of(part[0]), **two}
+                    self._add_two.emit(b, load_pointer(b, shared, SharedWord.BASES), part, sums)
+                    self._emit_uses(thread, shared, part, sums)
 
     def emit_shared(
         self, thread: ir.Value, offset: int, first_flag: int, halves: bool, shares_central: bool
@@ -247,7 +249,8 @@ class _Pass:
         first, last = self._share(thread, self._blocks)
         own_slots = b.mul(load_word(b, thread, ThreadWord.NUMBER), index(SLOTS))
         reuses = self._reuses_slots(thread, shared)
-        block_nbytes = BLOCK * self._chunk * (self._itemsize // 2 if halves else self._itemsize)
+        block_size = self._chunks_per_block * self._chunk
+        block_nbytes = block_size * (self._itemsize // 2 if halves else self._itemsize)
 
         def sums_of(number: ir.Value, block: ir.Value) -> ir.Value:
             """Base address of a worker's sums, to which the offset of a block among all is added."""
@@ -285,7 +288,7 @@ class _Pass:
             behind = b.sub(block, index(LAG))
             with b.if_then(b.icmp_signed(">=", behind, first)), b.if_then(is_here(behind)):
                 wait_for(behind)
-                with self._chunks_of(behind) as bounds:
+                with self._chunks_of(behind) as chunk, self._parts_of(chunk) as bounds:
                     sums = self._scratch_of(bounds[0])
                     bases = load_pointer(b, shared, SharedWord.BASES)
 
@@ -323,8 +326,9 @@ class _Pass:
     def _chunks_of(self, block: ir.Value) -> Iterator[Bounds]:
         """The loop over a block's chunks: their bounds."""
         b = self._emitter.builder
-        first = b.mul(block, index(BLOCK), flags=["nsw"])
-        last, end = b.add(first, index(BLOCK), flags=["nsw"]), index(-(-self._size // self._chunk))
+        first = b.mul(block, index(self._chunks_per_block), flags=["nsw"])
+        last = b.add(first, index(self._chunks_per_block), flags=["nsw"])
+        end = index(-(-self._size // self._chunk))
         with self._bounds_of(first, b.select(b.icmp_signed("<", last, end), last, end)) as bounds:
             yield bounds
 
@@ -355,6 +359,14 @@ class _Pass:
             rest = builder.add(begin, index(self._chunk), flags=["nsw"])
             in_range = builder.icmp_signed("<", rest, index(self._size))
             yield begin, builder.select(in_range, rest, index(self._size))
+
+    @contextmanager
+    def _parts_of(self, bounds: Bounds) -> Iterator[Bounds]:
+        """The loop over parts of a chunk whose sums stay in the first-level cache: their bounds."""
+        e, (begin, end) = self._emitter, bounds
+        with e.loop(end, begin, CHUNK) as first:
+            last = e.builder.add(first, index(CHUNK), flags=["nsw"])
+            yield first, e.builder.select(e.builder.icmp_signed("<", last, end), last, end)
 
     def _scratch_of(self, begin: ir.Value) -> dict[Ref, ir.Value]:
         """Addresses of a chunk's sums on the stack, as if whole vectors were there."""
@@ -471,7 +483,12 @@ def _strips(e: Emitter, bounds: Bounds) -> Iterator[tuple[int, ir.Value]]:
 
 def blocks_of(reduction: ExchangeReduction) -> int:
     """Number of a reduction's blocks: so many flags has each worker that shares memory."""
-    return -(-math.prod(reduction.total.inputs[0].shape) // (BLOCK * chunk_of(reduction)))
+    chunk = chunk_of(reduction)
+    return -(-math.prod(reduction.total.inputs[0].shape) // (_chunks_per_block(chunk) * chunk))
+
+
+def _chunks_per_block(chunk: int) -> int:
+    return max(1, BLOCK // chunk)
 
 
 def chunk_of(reduction: ExchangeReduction) -> int:

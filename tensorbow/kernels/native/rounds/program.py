@@ -18,6 +18,8 @@ from tensorbow.kernels.native.plan import NativePlan
 from tensorbow.kernels.native.rounds.code import Phase, RoundCode
 from tensorbow.kernels.native.rounds.words import (
     LINE,
+    OF_BATCH,
+    OF_CHECK,
     CallResult,
     PhaseWord,
     ReplicaWord,
@@ -28,7 +30,7 @@ from tensorbow.kernels.native.rounds.words import (
     TimesWord,
 )
 from tensorbow.ops.exchanges import Broadcast
-from tensorbow.program.plan import BoundPlan, Region
+from tensorbow.program.plan import BoundPlan, Group, Region
 from tensorbow.program.rounds import (
     CALL_ARGUMENTS,
     OTHERS_FAILED,
@@ -89,6 +91,8 @@ class NativeRounds(RoundProgram):
         shared[SharedWord.FETCH_TABLE] = self._table(
             [n for source, end in fetched for n in (source.region, source.offset, end.offset, end.nbytes)]
         )
+        checks = [check.words for check in code.checks]
+        shared[SharedWord.CHECKS] = self._table([len(checks), *chain.from_iterable(checks)])
         shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
         shared[SharedWord.STATUS] = executable.state["status"].offset
         self._arrivals = self._launched = 0  # threads at meetings, and launches, in all
@@ -305,6 +309,7 @@ class _NativeLaunch(RoundLaunch):
         for thread, replicas in enumerate(self._threads):
             own[thread, ThreadWord.SHARED], own[thread, ThreadWord.COUNT] = shared.ctypes.data, len(replicas)
             own[thread, ThreadWord.REPLICAS] = table[replicas.start :].ctypes.data
+            own[thread, ThreadWord.ALL] = table.ctypes.data
             own[thread, ThreadWord.NUMBER], own[thread, ThreadWord.THREADS] = thread, threads
             own[thread, ThreadWord.ROUNDS] = rounds
         self._addresses = [row.ctypes.data for row in own]
@@ -313,6 +318,7 @@ class _NativeLaunch(RoundLaunch):
         self._driver = code.driver
         self._variants: Sequence[int] = ()
         self._times: list[NDArray[np.int64]] = []  # by thread, if they are measured
+        self._refused: list[int] = []  # rounds in which threads have had an input refused
         self._alive: list[Any] = [None, table, shared, states]  # what words point to; first what rows do
         self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
         self._filled: tuple[int, Sequence[int]] | None = None  # the first RING slot, and the variants
@@ -414,10 +420,13 @@ class _NativeLaunch(RoundLaunch):
                 "the job again, it goes on from its last checkpoint"
             )
         if result == CallResult.INPUT_REFUSED:
-            replica, _ = self.at(thread)
+            replica, done = self.at(thread)
+            self._refused.append(done)
             words = self._words[replica]
             which, call = int(words[ReplicaWord.REFUSED_BY]), int(words[ReplicaWord.REFUSED])
-            if which < 0:
+            if which == OF_CHECK:
+                self._refuse_fed(replica, done, self._code.checks[call].group)
+            if which == OF_BATCH:
                 self._refuse_batch(replica)
             self._plans[replica].refuse(self._code.calls[which][call])
         if result not in (CallResult.ALL_DONE, CallResult.NOT_BEGUN):
@@ -453,6 +462,15 @@ class _NativeLaunch(RoundLaunch):
             plan.write({name: picks[first + self.done(replica), replica]}, {})
             plan.refuse(group)
 
+    def _refuse_fed(self, replica: int, round: int, group: Group) -> None:
+        """Raises the error of a call that would refuse what is fed."""
+        self.is_whole = True
+        count = len(self._inputs)
+        first = (replica * len(self._variants) + round) * count
+        plan, arrays = self._plans[replica], self._alive[0][first : first + count]
+        plan.write(dict(zip(self._inputs, arrays, strict=True)), {})
+        plan.refuse(group)
+
     def at(self, thread: int) -> tuple[int, int]:
         """See RoundLaunch.at."""
         replica = self._threads[thread].start + int(self._thread_words[thread, ThreadWord.AT])
@@ -461,6 +479,11 @@ class _NativeLaunch(RoundLaunch):
     def done(self, replica: int) -> int:
         """See RoundLaunch.done."""
         return int(self._words[replica, ReplicaWord.DONE])
+
+    @property
+    def whole_rounds(self) -> int:
+        """See RoundLaunch.whole_rounds."""
+        return min(self._refused, default=0)
 
     def let_go(self) -> None:
         """See RoundLaunch.let_go."""

@@ -44,6 +44,7 @@ class SharedWord(IntEnum):
     WORKER_SUMS = 20  # array of each worker's sums, where workers share memory,
     WORKER_FLAGS = 21  # of their flags: for each block, a line with the number of the last exchange,
     WORKER_THREADS = 22  # and of the words with the threads of their launch
+    CHECKS = 23  # array: how many there are, and the words of each `IndexCheck`
     ARRIVED = 3 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 4 * LINE  # no replica goes on
     BAD = 5 * LINE  # a replica's status is set, which ends the rounds
@@ -89,7 +90,8 @@ class ThreadWord(IntEnum):
     TIMES = 11  # array of `TimesWord`s, one row for each exchange of the launch, or 0
     TIMED = 12  # rows that are filled, by the code
     PIECE = 13  # number of the one that a pass is for; by the code
-    WORDS = 14
+    ALL = 14  # array of the `ReplicaWord`s of all threads' replicas
+    WORDS = 15
 
 
 class TimesWord(IntEnum):
@@ -111,8 +113,12 @@ class ReplicaWord(IntEnum):
     BATCH_BASES = 4  # and its array of base addresses
     DONE = 5  # rounds done, by the code
     REFUSED = 6  # the call that refused its input, by the code,
-    REFUSED_BY = 7  # and the number of its function in FUNCTIONS, or -1 for BATCH
+    REFUSED_BY = 7  # and the number of its function in FUNCTIONS, or OF_BATCH or OF_CHECK
     WORDS = 8
+
+
+OF_BATCH = -1  # REFUSED_BY: BATCH has refused
+OF_CHECK = -2  # REFUSED_BY: REFUSED is the number of a check
 
 
 class RowWord(IntEnum):
