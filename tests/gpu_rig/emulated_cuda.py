@@ -57,10 +57,15 @@ class EmulatedCuda(EmulatedEvents):
         return MEMORY.allocate(nbytes, self, pinned=True)
 
     def free_pinned(self, address: int) -> None:
-        """Frees pinned memory; see `free`."""
+        """Frees pinned memory; see `free`.
+
+        The garbage collector may free a closed device's memory within another call; no work uses that memory,
+        and waiting would block the streams that need the call's lock.
+        """
         self._enter("free_pinned", unsafe=True)
-        for stream in list(self._streams.values()):
-            stream.drain()
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            for stream in list(self._streams.values()):
+                stream.drain()
         MEMORY.free(address, self, pinned=True)
 
     # Copies and kernels ---------------------------------------------------------------------------------
