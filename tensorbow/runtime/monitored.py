@@ -188,6 +188,20 @@ def _name(hook: SessionRunHook) -> str:
     return type(hook).__name__
 
 
+class _SessionThreads(Coordinator):
+    """The coordinator of a session's threads, which tells of an error before it stops them."""
+
+    def __init__(self, tell: Callable[[Any], None]):
+        super().__init__()
+        self._tell = tell
+
+    def request_stop(self, ex: Any = None) -> None:
+        """See Coordinator."""
+        if not self.should_stop():
+            self._tell(ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex)
+        super().request_stop(ex)
+
+
 AsCreator: TypeAlias = Annotated[
     SessionCreator, instance(SessionCreator, expected="a tb.train.SessionCreator")
 ]
@@ -206,8 +220,10 @@ class MonitoredSession:
     them.
 
     On a cluster (the target of a `tb.train.Server`), a task that fails ends the session: the next one is made
-    as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again. So does a
-    chief that is started again while others train: with a checkpoint their variables go back to it.
+    as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again. That holds
+    too where the thread of a queue meets the fault: queues of other tasks stay open, and keep their elements.
+    A chief that is started again while others train does the same: with a checkpoint their variables go back
+    to it.
     """
 
     @checked
@@ -220,6 +236,7 @@ class MonitoredSession:
         graph: AsGraph | None = None,
         is_chief: Flag = True,
         max_wait_secs: NonNegative | None = None,
+        stop_grace_period_secs: NonNegative = 120.0,
         **options: Any,
     ):
         """A session over the graph (by default the default graph); options are those of `tb.Session`.
@@ -227,6 +244,7 @@ class MonitoredSession:
         is_chief: False for all workers of a cluster but one: they wait until the chief has initialised the
         variables. max_wait_secs: how long a worker waits for that, and for tasks that have failed; by
         default two hours.
+        stop_grace_period_secs: how long the threads of queue runners may take to end with the session.
         session_creator: makes the sessions, as a `tb.train.ChiefSessionCreator`, in place of target,
         is_chief, max_wait_secs and options.
         """
@@ -242,7 +260,8 @@ class MonitoredSession:
         wait_s = 7200.0 if max_wait_secs is None else max_wait_secs
         self._creator = session_creator or PlainSessionCreator(target, is_chief, wait_s, options)
         self._arguments = Arguments(self.graph)
-        self._stopping = False
+        self._met: Exception | None = None  # fault of the cluster, by which a thread has closed the session
+        self._stopping, self._grace_s = False, stop_grace_period_secs
         self._callbacks: list[Callable[[], None]] = []
         self._coordinator = Coordinator()
         self._stack = ExitStack()
@@ -254,8 +273,8 @@ class MonitoredSession:
         try:
             try:
                 self._begin()
-            except FAULTS as fault:
-                self._recover(fault)
+            except Exception as error:
+                self._recover(self._met or error)
         except BaseException:
             self._close()
             raise
@@ -263,15 +282,31 @@ class MonitoredSession:
     def _begin(self) -> None:
         """Makes the session, whose variables have values then, starts its threads, and tells the hooks."""
         with self.graph.as_default():
+            self._met = None
             self._session = session = self._creator.create_session()
-        self._coordinator = Coordinator()
+        self._coordinator = _SessionThreads(lambda error: self._abandon(session, error))
         start_queue_runners(session, self._coordinator)
         for hook in self._hooks:
             _tell(hook, session, self._coordinator)
 
+    @property
+    def _is_remote(self) -> bool:
+        """True on a cluster, whose tasks may fail and come back."""
+        return "://" in self._creator.target
+
+    def _abandon(self, session: Session, error: Any) -> None:
+        """Closes a session where a thread has met a fault of the cluster: the next call makes another.
+
+        A step that waits for the thread's queue ends so, while queues at other tasks stay open.
+        """
+        is_current = session is self._session and not self._stopping
+        if isinstance(error, FAULTS) and self._is_remote and is_current:
+            self._met = error  # first: a step that ends so looks for it
+            session.close()
+
     def _recover(self, fault: Exception) -> None:
         """Makes a new session after a fault of a cluster; raises the fault if there is none, or too late."""
-        if "://" not in self._creator.target:
+        if not self._is_remote or not isinstance(fault, FAULTS):
             raise fault
         problem, waits_s = (
             str(fault).partition("; ")[0],
@@ -291,7 +326,9 @@ class MonitoredSession:
             try:
                 self._begin()
                 break
-            except FAULTS:
+            except Exception as error:
+                if not isinstance(self._met or error, FAULTS):
+                    raise
                 if time.monotonic() > deadline:
                     raise type(fault)(
                         f"{problem}; this session has waited {waits_s:g} s for it: start it again and then "
@@ -322,8 +359,11 @@ class MonitoredSession:
         while True:
             try:
                 return self._run(fetches, feed_dict, options, run_metadata)
-            except FAULTS as fault:
-                self._recover(fault)
+            except Exception as error:
+                if self._met is None and not isinstance(error, FAULTS):
+                    self._stopping |= isinstance(error, (OutOfRangeError, StopIteration))
+                    raise
+                self._recover(self._met or error)
 
     def _run(
         self,
@@ -342,11 +382,7 @@ class MonitoredSession:
             for wanted in (args.options for _, args in added if args.options is not None):
                 options = joined_options(options, wanted)
                 run_metadata = RunMetadata() if run_metadata is None else run_metadata
-            try:
-                values, *others = session.run([fetches, *asked], feeds, options, run_metadata)
-            except (OutOfRangeError, StopIteration):
-                self._stopping = True
-                raise
+            values, *others = session.run([fetches, *asked], feeds, options, run_metadata)
         results = iter(others)
         for hook, args in added:
             result = None if args.fetches is None else next(results)
@@ -379,7 +415,12 @@ class MonitoredSession:
         return feeds
 
     def should_stop(self) -> bool:
-        """True once a hook, the end of the input, a thread, or `close` has ended the loop."""
+        """True once a hook, the end of the input, a thread, or `close` has ended the loop.
+
+        Makes a new session where a thread has met a fault of the cluster, as `run` does.
+        """
+        if self._met is not None and self._session is not None and not self._stopping:
+            self._recover(self._met)
         return self._stopping or self._session is None or self._coordinator.should_stop()
 
     @checked
@@ -402,6 +443,8 @@ class MonitoredSession:
         """Calls the hooks' `end` and the registered callbacks, and closes the session; idempotent."""
         try:
             if self._session is not None:
+                if self._met is not None:
+                    raise self._met  # the session is closed: hooks cannot save what came after a checkpoint
                 for hook in self._hooks:
                     hook.end(self._session)
         finally:
@@ -418,9 +461,16 @@ class MonitoredSession:
             self._callbacks = []
 
     def _end_threads(self) -> None:
-        """Ends the threads of queue runners. Raises the error of one of them."""
+        """Ends the threads of queue runners. Raises the error of one of them, but no fault of the cluster
+        behind the last step.
+        """
         self._coordinator.request_stop()
-        self._coordinator.join(ignore_live_threads=True)
+        try:
+            self._coordinator.join(stop_grace_period_secs=self._grace_s, ignore_live_threads=True)
+        except FAULTS as fault:
+            if not self._is_remote or not self._stopping:
+                raise
+            _logger.warning("MonitoredSession: behind the last step: %s", fault)
 
     def __enter__(self) -> MonitoredSession:
         self._stack.enter_context(self._open().as_default())

@@ -214,6 +214,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     log_step_count_steps: Positive | None = None,
     summary_dir: AsPath | None = None,
     max_wait_secs: NonNegative = 7200.0,
+    stop_grace_period_secs: NonNegative = 120.0,
     target: Text = "",
     graph: AsGraph | None = None,
     **options: Any,
@@ -228,7 +229,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     save_summaries_steps, save_summaries_secs: the chief writes the scaffold's summaries into summary_dir, by
     default checkpoint_dir, every so many steps or seconds. log_step_count_steps: the chief logs the rate
     of steps, and writes it beside summaries. After a task has failed, the session begins anew from the last
-    checkpoint; max_wait_secs: how long it waits for that. options: of the session, as of `tb.Session`.
+    checkpoint; max_wait_secs: how long it waits for that. stop_grace_period_secs: how long the threads of
+    queue runners may take to end with it. options: of the session, as of `tb.Session`.
     """
     graph = graph if graph is not None else get_default_graph()
     if master and target:
@@ -249,7 +251,9 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     given: dict[str, Any] = {**options, "max_wait_secs": max_wait_secs}
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, target or master, **given)
-        return MonitoredSession(worker, hooks=hooks, graph=graph)
+        return MonitoredSession(
+            worker, hooks=hooks, graph=graph, stop_grace_period_secs=stop_grace_period_secs
+        )
     every = [*chief_only_hooks]
     if log_step_count_steps is not None:
         folder = summary_dir if saves_summaries else None
@@ -264,4 +268,6 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         steps = save_checkpoint_steps
         every.append(CheckpointSaverHook(checkpoint_dir, save_checkpoint_secs, steps, scaffold=scaffold))
     chief = ChiefSessionCreator(scaffold, target or master, checkpoint_dir=checkpoint_dir, **given)
-    return MonitoredSession(chief, hooks=[*every, *hooks], graph=graph)
+    return MonitoredSession(
+        chief, hooks=[*every, *hooks], graph=graph, stop_grace_period_secs=stop_grace_period_secs
+    )

@@ -46,7 +46,9 @@ class Supervisor:
             while not supervisor.should_stop():
                 session.run(train_op)
 
-    `tb.train.MonitoredTrainingSession` does the same, and goes on by itself after a task has failed.
+    `tb.train.MonitoredTrainingSession` does the same, and goes on by itself after a task has failed. Here a
+    failed task ends the block with an error; when it is back, another block of `managed_session` goes on from
+    the last checkpoint, with new threads.
     """
 
     @checked
@@ -59,18 +61,20 @@ class Supervisor:
         save_model_secs: NonNegative = 600,
         checkpoint_basename: Text = "model.ckpt",
         init_fn: InitFn = None,
+        stop_grace_secs: NonNegative = 30,
     ):
         """graph: by default the default graph, which must be complete. is_chief: this process initialises,
         restores and saves; others wait for it. logdir: folder of checkpoints; None saves none.
 
         save_model_secs: between two checkpoints; 0 saves only at the end. init_fn: called with the session
-        after the variables were initialised, unless they were restored.
+        after the variables were initialised, unless they were restored. stop_grace_secs: how long the threads
+        of queue runners may take to end with a session.
         """
         self.graph = graph if graph is not None else get_default_graph()
         self.is_chief = is_chief
         self._folder = None if logdir is None else Path(logdir)
         self._path = None if self._folder is None else self._folder / checkpoint_basename
-        self._every_s, self._init_fn = save_model_secs, init_fn
+        self._every_s, self._init_fn, self._grace_s = save_model_secs, init_fn, stop_grace_secs
         with self.graph.as_default():
             self._initializer = global_variables_initializer()
             self._saver = saver if saver is not None or not global_variables() else Saver()
@@ -169,7 +173,8 @@ class Supervisor:
     ) -> AbstractContextManager[Session]:
         """Context of a session, the default one, which is stopped at its end; see `stop`.
 
-        The end of the input (OutOfRangeError) ends it without an error. Other arguments: those of
+        The end of the input (OutOfRangeError) ends it without an error, unless a thread has failed. Where the
+        block has an error of its own, a thread's is its context. Other arguments: those of
         `prepare_or_wait_for_session`.
         """
         services: dict[str, Any] = {"start_standard_services": start_standard_services}
@@ -183,8 +188,12 @@ class Supervisor:
                 yield session
         except OutOfRangeError:
             pass
-        except BaseException:
-            self._end(saves=False)
+        except BaseException as error:
+            try:
+                self._end(saves=False)
+            except Exception as other:
+                if other is not error:
+                    raise error  # noqa: B904 - the other becomes its context
             raise
         self.stop()
 
@@ -211,7 +220,7 @@ class Supervisor:
                 if saves:
                     self._save(session)
                 self.coord.request_stop()
-                self.coord.join(ignore_live_threads=True)
+                self.coord.join(stop_grace_period_secs=self._grace_s, ignore_live_threads=True)
             finally:
                 session.close()
 

@@ -175,6 +175,7 @@ CALLS: Mapping[str, Call] = {
         {
             **{"hooks": "object", "target": "text", "graph": "nothing"},
             **{"is_chief": "flag", "max_wait_secs": "number", "session_creator": "nothing"},
+            "stop_grace_period_secs": "number",
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
         names=("Session",),
@@ -187,6 +188,7 @@ CALLS: Mapping[str, Call] = {
             "save_checkpoint_secs": "nothing",
             "save_checkpoint_steps": "nothing",
             **{"master": "text", "target": "text", "is_chief": "flag", "max_wait_secs": "number"},
+            "stop_grace_period_secs": "number",
             "graph": "nothing",
             "scaffold": "nothing",
             "chief_only_hooks": "object",

@@ -52,7 +52,7 @@ STRUCTURAL = {
             *("AsString", "DecodeBase64", "EncodeBase64", "ReduceJoin", "RegexFullMatch", "RegexReplace"),
             *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
             *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
-            *("StringToNumber", "Substr"),
+            *("CrossedBuckets", "SparseCross", "StringToNumber", "Substr", "UnpackStrings"),
         ),
         "functions of the host: tests/string_ops",
     ),

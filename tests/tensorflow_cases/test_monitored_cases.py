@@ -376,7 +376,7 @@ def test_a_monitored_session_fills_the_queues(graph):
         while not session.should_stop():
             found.append(session.run([batch, count])[0].tolist())
     assert found == [[0, 1], [2, 3], [4]]
-    assert [type(each) for each in coordinators] == [tb.train.Coordinator]
+    assert [isinstance(each, tb.train.Coordinator) for each in coordinators] == [True]
     assert coordinators[0].should_stop()
 
 
