@@ -40,6 +40,7 @@ def public_packages() -> list[str]:
             "app",
             "flags",
             "gfile",
+            "graph_util",
             "image",
             "linalg",
             "logging",

@@ -114,6 +114,7 @@ FACADES = {
     "tensorbow.app",
     "tensorbow.flags",
     "tensorbow.gfile",
+    "tensorbow.graph_util",
     "tensorbow.image",
     "tensorbow.linalg",
     "tensorbow.logging",
