@@ -663,6 +663,8 @@ class Replicator:
         given = [f"{name} {value}" for name, value in options if value != getattr(defaults, name)]
         given += [f"replica_mode {FUSED}"] if self._fused else []
         said = dict.fromkeys([f"sync {self.synchronisation.sync}", *given])
+        if self.share.workers > 1:
+            where += f" of worker {self.share.worker} of {self.share.workers}"
         return f"<tb.{type(self).__name__} {where}; {', '.join(said)}>"
 
     def __enter__(self) -> Replicator:

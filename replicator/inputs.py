@@ -31,7 +31,8 @@ from tensorbow.errors import InvalidArgumentError, OutOfRangeError, TensorBowErr
 from tensorbow.graph import Tensor
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.ops.constant import to_array
-from tensorbow.specs import COMPILED, Array, Dims, TensorSpec, as_dtype, float32, int64, render_dims
+from tensorbow.specs import COMPILED, Array, Dims, TensorSpec, as_dtype, float32, int64, render_dims, uint8
+from tensorbow.string_ops.packing import packed_strings, packed_width
 
 MOST_DROPPED = 1000  # smaller batches in a row
 FEW_ARRAYS = 8  # a list of at most so many may have been meant as the parts of one batch
@@ -341,6 +342,8 @@ class ReplicaInputs(StepInputs):
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
             self.structure = map_leaves(partial(_spec_of, replica), nest, "inputs")
+            named = named_leaves(nest, "inputs")
+            self.packed = frozenset(name for name, leaf in named if _read(leaf).dtype == object)
             if type(nest) is tuple and all(isinstance(spec, TensorSpec) for spec in self.structure):
                 self._plain = [(s.extents, np.dtype(s.dtype.as_numpy_dtype)) for s in self.structure]
         if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
@@ -351,6 +354,8 @@ class ReplicaInputs(StepInputs):
         for spec, (name, leaf) in zip(self.specs, leaves_like(self.structure, nest, "inputs"), strict=True):
             dtype = spec.dtype.as_numpy_dtype
             array = leaf if isinstance(leaf, np.ndarray) and leaf.dtype == dtype else _read(leaf)
+            if name in self.packed and array.dtype == object:
+                array = self._packed(array, spec, f"{name} of replica {replica}, batch {self._rounds}")
             same_dtype = array.dtype == dtype
             if not (array.shape == spec.extents or self._is_smaller(array, spec)) or not same_dtype:
                 remedy = "give all batches one " + (
@@ -365,6 +370,13 @@ class ReplicaInputs(StepInputs):
                 )
             arrays.append(array)
         return tuple(arrays)
+
+    @staticmethod
+    def _packed(strings: Array, spec: TensorSpec, label: str) -> Array:
+        try:
+            return packed_strings(strings, spec.extents[-1])
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{label}: {error}; put a longer one into the first batch") from None
 
     def _is_smaller(self, array: Array, spec: TensorSpec) -> bool:
         """True for a part of a smaller batch, for which the step is compiled."""
@@ -410,11 +422,12 @@ def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
         spec = TensorSpec(array.shape, as_dtype(array.dtype))
     except (InvalidArgumentError, TypeError) as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
-    if spec.dtype.is_string:
+    if spec.dtype.is_string and not array.ndim:
         raise InvalidArgumentError(
-            f"{name} of replica {replica}: expected numbers, got strings, which no "
-            "replica computes with; give the numbers that stand for them"
+            f"{name} of replica {replica}: expected numbers, or an array of strings, got one string"
         )
+    if spec.dtype.is_string:
+        spec = TensorSpec((*array.shape, packed_width(array)), uint8)
     if array.ndim and not len(array):
         raise InvalidArgumentError(
             f"{name} of replica {replica}, batch 0: expected at least one example, got "

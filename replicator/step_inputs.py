@@ -27,6 +27,7 @@ class StepInputs(ABC):
     ended_early = False  # one replica's input has ended, another's has not
     are_equal = False  # all replicas have the same first batch, though input_fn makes one anew for each
     hint = ""  # for errors: what the inputs may have been meant to be
+    packed: frozenset[str] = frozenset()  # paths of leaves that are strings, as rows of bytes
 
     @property
     def specs(self) -> list[TensorSpec]:

@@ -37,6 +37,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import Placeholder, group, placeholder
 from tensorbow.ops.exchanges import ReplicaId
 from tensorbow.specs import TensorSpec, int32
+from tensorbow.string_ops.packing import UnpackStrings
 
 
 @dataclass
@@ -117,7 +118,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
         def feed(name: str, spec: TensorSpec) -> Tensor:
             word = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
             fed.append(placeholder(spec.dtype, inputs.declared_shape(spec), name=word))
-            return fed[-1]
+            return UnpackStrings.tensor(fed[-1]) if name in inputs.packed else fed[-1]
 
         nest = None if inputs.tensors is None else _own_part(inputs.tensors)
         if inputs.structure is not None:
@@ -126,6 +127,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
         try:
             outputs = _apply(step_fn, nest, inputs.hint)
             _require_apart(step_fn, nest, fed, graph.get_operations()[before:])
+            _initialise_tables(graph)
             leaves = {name: _leaf(name, leaf, graph) for name, leaf in named_leaves(outputs, "output")}
         except InvalidArgumentError as error:
             if isinstance(error, UnfitError) and error.value is nest and isinstance(nest, (tuple, list)):
@@ -156,6 +158,14 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
     if not inputs.compiles_smaller:
         traced.require_known_shapes()
     return traced
+
+
+def _initialise_tables(graph: Graph) -> None:
+    """Has the tables of the graph initialised before they are used: replicas run no `tables_initializer`."""
+    for initializer in graph.get_collection(GraphKeys.TABLE_INITIALIZERS):
+        for op in graph.consumers(initializer.inputs[0]):
+            if op is not initializer and initializer not in op.control_inputs:
+                op.control_inputs = (*op.control_inputs, initializer)
 
 
 def _own_part(parts: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tensorbow import (
     app,
     errors,
+    feature_column,
     flags,
     gfile,
     image,
@@ -449,6 +450,7 @@ __all__ = [
     "device",
     "double",
     "errors",
+    "feature_column",
     "fixed_size_partitioner",
     "flags",
     "float16",

@@ -32,12 +32,16 @@ from tensorbow.ops.sparse_shapes import sparse_transpose as transpose
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.ops.sparse_tensors import sparse_placeholder as placeholder
 from tensorbow.queues.accumulators import SparseConditionalAccumulator
+from tensorbow.string_ops.crossing import sparse_cross as cross
+from tensorbow.string_ops.crossing import sparse_cross_hashed as cross_hashed
 
 __all__ = [
     "SparseConditionalAccumulator",
     "SparseTensor",
     "add",
     "concat",
+    "cross",
+    "cross_hashed",
     "expand_dims",
     "eye",
     "fill_empty_rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.graph import GraphKeys, Operation, Tensor, colocate_with, get_default_graph, name_scope
-from tensorbow.kinds import Name, checked
+from tensorbow.kinds import Name, Names, checked
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_dependent import boolean_mask
@@ -57,13 +57,14 @@ def initialize_variables(var_list: Variables, name: Name = "init") -> Operation:
     return variables_initializer(var_list, name)
 
 
+@checked
 def get_local_variable(
     name: str,
     shape: Any = None,
     dtype: Any = None,
     initializer: Any = None,
     regularizer: Any = None,
-    collections: Any = None,
+    collections: Names | None = None,
     **more: Any,
 ) -> Any:
     """The variable of that name, as of `get_variable`, in the collection LOCAL_VARIABLES; not trainable."""

@@ -61,7 +61,7 @@ LAYERS = (
     ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
     ("tensorbow.kernels.rounded_products",),
     ("tensorbow.program",),
-    ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
+    ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions", "tensorbow.feature_column"),
     ("tensorbow.variable_lists",),
     (
         "tensorbow.function_calls",

@@ -57,6 +57,7 @@ SUBJECTS = {
     "Collectives": ("tensorbow.ops.collectives",),
     "Own ops and kernels": ("tensorbow.ops.definition", "tensorbow.kernels"),
     "Shapes, selection and other ops": ("tensorbow.ops",),
+    "Columns of tables": ("tensorbow.feature_column",),
     "Strings": ("tensorbow.string_ops", "tensorbow.lookup"),
     "Files and readers": ("tensorbow.input_ops", "tensorbow.readers"),
     "Gradients' norms": ("tensorbow.optimizers",),

@@ -52,6 +52,11 @@ class StepCoordinator:
         """Number of steps that each worker has done."""
         return [each.steps for each in self._progress]
 
+    @property
+    def lacks_steps(self) -> bool:
+        """True while a number of steps is asked for that has not been done."""
+        return self.steps is not None and not self.ended and self.done < self.steps
+
     def join(self, worker: int, now_s: float) -> None:
         """A worker begins, or begins again: a step that it had begun is not counted; others may take it."""
         own = self._progress[worker]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -158,11 +159,18 @@ class MultiWorkerAsyncReplicator:
             self._owns_folder, self._goes_on = True, False
             for path in other_folders(folder, self.num_shards):
                 shutil.rmtree(path, ignore_errors=True)  # of the training that this one goes on from
-            is_over = False
+            is_over, done = False, 0
             while not is_over:
                 results, is_over, self.steps_by_worker = processes.take()
                 for _, result in results:
                     yield result
+                done += len(results)
+            if steps is not None and done < steps:
+                warnings.warn(
+                    f"train: {done} of {steps} steps: the inputs of all workers have ended; have "
+                    "input_fn give more, or ask for fewer steps",
+                    stacklevel=2,
+                )
         except KeyboardInterrupt:  # of this process: Ray's frames say nothing
             raise KeyboardInterrupt("training by asynchronous workers was interrupted") from None
         finally:

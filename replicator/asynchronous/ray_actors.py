@@ -176,6 +176,9 @@ class CoordinatorActor:
         """A worker has no more inputs."""
         async with self._changed:
             self._state.leave(worker)
+            if self._state.lacks_steps:
+                own = self._state.steps_by_worker[worker]
+                self._news.append(f"the inputs of worker {worker} have ended after {own} steps; others go on")
             self._changed.notify_all()
 
     async def lose(self, worker: int) -> None:

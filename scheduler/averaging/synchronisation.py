@@ -318,7 +318,7 @@ class Synchronisation:
 
 
 def _read_on_nan(value: Any) -> str:
-    if value == FREEZE:
+    if isinstance(value, str) and value == FREEZE:
         raise RefusedError(
             "freeze ends an independent replica alone, as tb.sweep does with its members, and "
             "tb.LearningEngine with sync 'none'"

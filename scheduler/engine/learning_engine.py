@@ -29,7 +29,7 @@ from scheduler.engine.engine_arguments import (
 from scheduler.engine.learners_choice import lockstep_of, made_learners
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.restarts import Restarts
-from scheduler.engine.rollback import Rollback
+from scheduler.engine.rollback import Rollback, rollback_for
 from scheduler.engine.round_run import RoundRun
 from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
@@ -499,7 +499,8 @@ class LearningEngine:
         on_results: OnResults | None,
     ) -> tuple[int, bool]:
         """Trains rounds; the round before which it ended, and whether that is on request."""
-        run = self.new_run(start, stop, on_results, self.new_rollback())
+        rollback = rollback_for(self.learners, self.outcomes, self.lockstep is not None)
+        run = self.new_run(start, stop, on_results, rollback)
         source: BatchSource | None = None
         try:
             self.begin(run)
@@ -545,11 +546,6 @@ class LearningEngine:
         if self.options.backup:
             return BackupRun(*given, self.lockstep)
         return RoundRun(*given, self.steps_per_launch, rollback, self.lockstep)
-
-    def new_rollback(self, last: Rollback | None = None) -> Rollback | None:
-        """What brings replicas back to one round after an op has failed, for runs in which one can."""
-        may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
-        return Rollback(self.learners, self.outcomes, last) if may_go_back else None
 
     def go_on(self, run: EngineRun, round: int) -> None:
         """Before `round` of a run that was settled: values may have been set."""

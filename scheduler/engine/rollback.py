@@ -69,21 +69,6 @@ class Rollback:
         self._recipes: RoundRecipes | None = None  # those kept last
         self._nbytes = 0  # of the inputs
 
-    @staticmethod
-    def is_needed(learners: AnyLearners) -> bool:
-        """True if replicas run op by op, so that one of them can fail alone, or by native code that may
-        refuse an input, unless their state is large.
-
-        On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
-        """
-        if learners.launcher.may_refuse:
-            nbytes = sum(ref.nbytes for ref in learners.layout.refs().values())
-            return nbytes * (learners.count + 1) <= STATE_NBYTES
-        kind, part = learners.replicas[0].device.kind, learners.executor_part
-        return learners.launcher.most_rounds == 1 and (
-            kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
-        )
-
     def is_due(self, inputs: Sequence[BatchInputs | BatchRun]) -> bool:
         """True if a copy is to be made before the next launch, given its inputs by replica.
 
@@ -144,6 +129,24 @@ class Rollback:
         self._state.restore(self._learners, self._outcomes)
         rounds = (one for launch in self._inputs for one in _rounds_of(launch))
         return self._state.round, [*islice(rounds, round - self._state.round)]
+
+
+def rollback_for(
+    learners: AnyLearners, outcomes: StepOutcomes, has_workers: bool, last: Rollback | None = None
+) -> Rollback | None:
+    """For a run of replicas that run op by op, so that one of them can fail alone, or by native code that may
+    refuse an input, unless their state is large or they have other workers. last: see Rollback.
+
+    On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
+    """
+    kind, part = learners.replicas[0].device.kind, learners.executor_part
+    if learners.launcher.may_refuse:
+        nbytes = sum(ref.nbytes for ref in learners.layout.refs().values())
+        is_needed = nbytes * (learners.count + 1) <= STATE_NBYTES
+    else:
+        by_op = kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
+        is_needed = learners.launcher.most_rounds == 1 and by_op
+    return Rollback(learners, outcomes, last) if is_needed and not has_workers else None
 
 
 def _are_recipes(inputs: Sequence[BatchInputs | BatchRun]) -> bool:

@@ -120,7 +120,8 @@ class RoundRun(EngineRun):
         """The worst state of a worker; where one has failed, so has this run."""
         if self._lockstep is None:
             return going
-        worst = self._lockstep.meet(f"{what} of {self._steps} rounds, {self.start} first", self._next, going)
+        what += f" of {self._steps} rounds from round {self.start}"
+        worst = self._lockstep.meet(what, self._next, going)
         if worst is Going.WRONG:
             self._failed = self._others_failed = True
         self.stopping = worst is Going.TO_STOP

@@ -12,7 +12,7 @@ from scheduler.batches.sources import OnReady, ReadyBatch, ReadyLaunch
 from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-from scheduler.engine.rollback import EngineState, Rollback
+from scheduler.engine.rollback import EngineState, Rollback, rollback_for
 from scheduler.engine.round_run import RoundRun
 from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
@@ -284,7 +284,9 @@ class Stepper:
         """Whoever launches several rounds goes back to their first one by `set_state`."""
         if rounds > 1:
             return None
-        self._rollback = self.engine.new_rollback(self._rollback)
+        engine = self.engine
+        has_workers = engine.lockstep is not None
+        self._rollback = rollback_for(engine.learners, engine.outcomes, has_workers, self._rollback)
         return self._rollback
 
     def _fail(self, run: EngineRun) -> NoReturn:

@@ -11,7 +11,7 @@ from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.dynamic.divided_parts import PartVariables, compile_divided_parts
 from scheduler.replicas.dynamic.divided_step import Divided
-from scheduler.replicas.step_program import StepProgram
+from scheduler.replicas.step_program import StepProgram, planned_or
 from tensorbow.compiler import DeviceSet, PartedExecutable, PartSpec, Placer, VariableLayout, compile_parts
 from tensorbow.devices import Device
 from tensorbow.errors import InternalError, InvalidArgumentError
@@ -76,7 +76,8 @@ class PartedStep:
                 copied=() if found is None else found.division.crossing,
             )
 
-        executable = program.planned_or(
+        executable = planned_or(
+            program.mode,
             partial(compiled, None),
             lambda error: compile_divided_parts(
                 program.fetches,

@@ -175,7 +175,8 @@ class StepProgram:
         """
         feeds = self.feeds(shapes)
         operations = [self.update, *self.others]
-        executable = self.planned_or(
+        executable = planned_or(
+            self.mode,
             lambda: compile_step(
                 [*self.fetches, *operations],
                 feeds,
@@ -204,18 +205,6 @@ class StepProgram:
             shape = list(executable.fetches[0].shape)
             raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
         return executable
-
-    def planned_or(
-        self, planned: Callable[[], Compiled], divided: Callable[[NeedsDynamicModeError], Compiled]
-    ) -> Compiled:
-        """What one of two functions compiles: the plan of the step, or, with the reason, the divided step."""
-        if self.mode == DYNAMIC:
-            return divided(NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram"))
-        try:
-            return planned()
-        except NeedsDynamicModeError as error:
-            unplanned = error.with_traceback(None)
-        return divided(unplanned)
 
     @cached_property
     def shared(self) -> Resources:
@@ -267,6 +256,22 @@ class StepProgram:
                     "give it with all dimensions known"
                 )
         return dict(zip(self.inputs, shapes, strict=True))
+
+
+def planned_or(
+    mode: str, planned: Callable[[], Compiled], divided: Callable[[NeedsDynamicModeError], Compiled]
+) -> Compiled:
+    """What one of two functions compiles: the plan of a step, or, with the reason, the divided step.
+
+    mode: of its StepProgram.
+    """
+    if mode == DYNAMIC:
+        return divided(NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram"))
+    try:
+        return planned()
+    except NeedsDynamicModeError as error:
+        unplanned = error.with_traceback(None)
+    return divided(unplanned)
 
 
 def writes_weights(op: Operation) -> bool:

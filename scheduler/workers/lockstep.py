@@ -138,7 +138,7 @@ class Lockstep:
                     f"a loop, while this worker goes on ({what}); end loops at the same step on all workers"
                 )
         elif worst is not Going.WRONG and (rows[:, :2] != rows[0, :2]).any():
-            self._refuse_difference("the workers", [what, f"number {number}"])
+            self._refuse_difference("next call", [what, f"number {number}"])
         return worst
 
     def require_equal(self, what: str, items: Sequence[str]) -> None:
@@ -159,8 +159,8 @@ class Lockstep:
                 ours, theirs = (own[number] if number < len(own) else "nothing" for own in (first, other))
                 raise InvalidArgumentError(
                     f"{what}: expected the same on all workers; {self._names[0]} has {ours}, "
-                    f"{self._names[rank]} has {theirs}; run the same program everywhere, and let it "
-                    "branch on the worker's rank only outside of what workers do together"
+                    f"{self._names[rank]} has {theirs}; run the same program everywhere: steps, evaluations, "
+                    "central_values() and save() are calls of all workers, not of worker 0 alone"
                 )
 
     def _meet_well(self, what: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +145,13 @@ def sweep(
             raise OptionValueError(missing_model())
         options = SweepOptions(**own)
     except InvalidArgumentError as error:
-        raise OptionValueError(_NAMES.sub(lambda match: _FLAGS[match.group()], str(error))) from error
+        raise OptionValueError(_as_typed(error)) from error
     signals = context.find_object(StopSignals) or StopSignals()
-    with naming_origin(given, from_file, config_file):
+    with _own_names_as_typed(), naming_origin(given, from_file, config_file):
         made = Sweep(
             base, axes, drawn, options, output, resume=resume, say=progress.line, workers=joint.workers
         )
-    with names_as_typed(), made as running, signals.calling(running.request_stop):
+    with _own_names_as_typed(), names_as_typed(), made as running, signals.calling(running.request_stop):
         tell_folder(str(running.path))
         finished = running.run()
         if joint.leads:
@@ -157,6 +159,21 @@ def sweep(
             if as_json:
                 print(json.dumps(running.facts(), allow_nan=False), flush=True)
     return 0 if finished else signals.status
+
+
+@contextmanager
+def _own_names_as_typed() -> Iterator[None]:
+    """Context in which errors of the sweep's own options begin with these as typed."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if (text := _as_typed(error)) == str(error):
+            raise
+        raise OptionValueError(text) from error
+
+
+def _as_typed(error: InvalidArgumentError) -> str:
+    return _NAMES.sub(lambda match: _FLAGS[match.group()], str(error))
 
 
 def _show(console: Console, sweep: Sweep, finished: bool) -> None:

@@ -70,7 +70,7 @@ def are_fixed(shapes: Any) -> bool:
         return all(map(are_fixed, shapes.values()))
     if isinstance(shapes, (list, tuple, TensorShape)):
         return all(map(are_fixed, shapes))
-    return shapes not in (None, -1)
+    return isinstance(shapes, np.ndarray) or shapes not in (None, -1)
 
 
 def _parts(element: Any, nest: Any, argument: str) -> list[Any]:

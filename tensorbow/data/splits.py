@@ -16,7 +16,7 @@ from tensorbow.data.pipeline import Dataset
 from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.data.tables import standardisation_of
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import shown
+from tensorbow.kinds import refuse, shown
 from tensorbow.nest import map_leaves, named_leaves
 from tensorbow.specs import Array
 from tensorbow.user_code import is_of_torch
@@ -248,6 +248,8 @@ def _held_out(
     data: TrainingData, fraction: float, seed: int, name: str, option: str, say: Callable[[str], None]
 ) -> tuple[TrainingData, TrainingData]:
     """The rest of the examples, and a fraction that is drawn by the seed."""
+    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise refuse("splits_of", option, "a number above 0 and below 1", fraction)
     count = max(1, round(len(data) * fraction))
     if count >= len(data):
         raise InvalidArgumentError(

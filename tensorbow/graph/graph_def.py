@@ -153,6 +153,8 @@ class GraphDef:
     @classmethod
     def from_file_content(cls, content: bytes) -> GraphDef:
         """The graph of JSON text, which begins with `{`, or of a protocol buffer. Raises as their readers."""
+        if not isinstance(content, bytes):
+            raise refuse("GraphDef.from_file_content", "content", "the bytes of a file", content)
         return cls.from_json(content) if content[:1] in (b"{", b"") else cls.FromString(content)
 
     def _context_entries(self) -> list[Any]:

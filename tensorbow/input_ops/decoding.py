@@ -102,7 +102,7 @@ def _compressed_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _decompress(call: HostCall) -> Array:
-    (x,), kind = call.inputs, call.attrs["compression"]
+    (x,), kind = call.inputs, call.attrs["format"]
     out = np.empty(x.shape, object)
     for index, text in enumerate(x.ravel().tolist()):
         try:
@@ -119,7 +119,7 @@ DecodeCompressed = define_op(
     spec=_compressed_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("bytes",),
-    attrs={"compression": ""},
+    attrs={"format": ""},
     host=_decompress,
     slow=True,
     strings=True,
@@ -133,7 +133,7 @@ def decode_compressed(bytes: Any, compression_type: Compression = "", name: Name
 
     Raises InvalidArgumentError, when it runs, for other bytes.
     """
-    return DecodeCompressed.tensor(as_strings(bytes), compression=compression_type, name=name)
+    return DecodeCompressed.tensor(as_strings(bytes), format=compression_type, name=name)
 
 
 # IDX ----------------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ class KeyedValues:
         self._lock = threading.Lock()
         self._values: dict[Any, Any] | None = None if is_fixed else {}
 
+    @property
+    def has_values(self) -> bool:
+        """True from the initialisation on."""
+        return self._values is not None
+
     def initialize(self, pairs: Iterator[tuple[Any, Any]]) -> None:
         """Sets the values of a fixed table, unless it has some.
 
@@ -99,8 +104,10 @@ def _array(values: Sequence[Any], dtype: DType, shape: Sequence[int]) -> Array:
 
 
 def _initialize(call: HostCall) -> list[Array]:
-    keys, values = (each.ravel().tolist() for each in call.inputs[1:])
-    _table(call).initialize(zip(keys, values, strict=True))
+    table = _table(call)
+    if not table.has_values:
+        keys, values = (each.ravel().tolist() for each in call.inputs[1:])
+        table.initialize(zip(keys, values, strict=True))
     return []
 
 

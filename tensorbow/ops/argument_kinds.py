@@ -138,6 +138,7 @@ def _read_sections(value: Any) -> Any:
 
 
 Sections: TypeAlias = Annotated[Any, Kind(f"{_SECTIONS.expected}, or a vector of them", _read_sections)]
+Counts: TypeAlias = Annotated[Any, sequence(whole(0), "a list of whole numbers of at least 0")]
 AxisOrTensor: TypeAlias = Annotated[Any, _or_axes(AXIS, 0)]
 AxesOrTensor: TypeAlias = Annotated[Any, optional(_or_axes(AXES, 1))]  # a tuple of ints, a tensor, or None
 AxisList: TypeAlias = Annotated[Any, _or_axes(AXES, 1)]

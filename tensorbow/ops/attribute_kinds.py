@@ -106,7 +106,8 @@ KINDS: Mapping[str, _Kind] = {
         ("combine", "container", "delimiter", "encoding", "field_delim", "fill", "format", "frame_name",
          "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "to",
          "reduction_type", "role", "sender", "separator", "set_operation", "shared_name", "side",
-         "slot_name", "slot_of", "tag", "unit", "variable"),
+         "display_name", "slot_name", "slot_of", "summary_description", "summary_metadata", "tag", "unit",
+         "variable"),
         _TEXT,
     ),
     **dict.fromkeys(

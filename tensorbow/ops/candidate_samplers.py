@@ -368,7 +368,12 @@ def fixed_unigram_candidate_sampler(
         raise InvalidArgumentError(f"{op}: shard is {shard}, expected less than num_shards, {num_shards}")
     counts = [0.0] * num_reserved_ids
     given = [float(each) for each in unigrams] or _counts_in(vocab_file)
-    counts += [each**distortion for each in given]
+    try:
+        counts += [each**distortion for each in given]
+    except OverflowError:
+        raise InvalidArgumentError(
+            f"{op}: distortion: a count to the power of {distortion:g} is too large; give at most 1, or so"
+        ) from None
     kept = np.array([c for i, c in enumerate(counts) if i < num_reserved_ids or i % num_shards == shard])
     drawable = int(np.count_nonzero(kept))
     if len(kept) != range_max or not drawable:

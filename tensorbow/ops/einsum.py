@@ -75,6 +75,8 @@ def tensordot(a: Any, b: Any, axes: Any, name: Name = None) -> Tensor:
     Returns the other axes of `a`, then those of `b`. Raises InvalidArgumentError for axes that do not fit.
     """
     left, right = pair(a, b)
+    known = getattr(axes, "known_value", None)
+    axes = axes if known is None else known.tolist()
     rank, other_rank = left.shape.ndims, right.shape.ndims
     if rank is None or other_rank is None or rank + other_rank > len(ascii_letters):
         raise InvalidArgumentError(f"tensordot: expected known ranks, got {left.spec} and {right.spec}")

@@ -14,7 +14,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
-from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape, numbers_of
+from tensorbow.ops.argument_kinds import CountOrTensor, Counts, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, zeros_like
 from tensorbow.ops.constant import constant
@@ -166,7 +166,7 @@ def matrix_determinant(input: Any, name: Name = None) -> Tensor:
 def eye(
     num_rows: CountOrTensor,
     num_columns: CountOrTensor | None = None,
-    batch_shape: StaticShape = (),
+    batch_shape: Counts = (),
     dtype: AsDType = float32,
     name: Name = None,
 ) -> Tensor:

@@ -388,7 +388,7 @@ def argmax(
 
     Raises InvalidArgumentError if the axis is empty.
     """
-    if is_tensor(axis):
+    if isinstance(axis, Tensor):
         return ArgMax.tensor(MovedAxes(input, axis).last, axis=-1, output_type=output_type, name=name)
     return ArgMax.tensor(input, axis=axis or 0, output_type=output_type, name=name)
 

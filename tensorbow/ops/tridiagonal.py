@@ -17,6 +17,7 @@ from tensorbow.graph import (
     Kernel,
     KernelCall,
     NodeSpec,
+    OpDef,
     Operation,
     Tensor,
     as_tensor,
@@ -115,7 +116,7 @@ def _gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     return [negative(stack([reduce_sum(each, -1) for each in products], -2)), of_rhs]
 
 
-TridiagonalSolve: Any = define_op(
+TridiagonalSolve: OpDef = define_op(
     "TridiagonalSolve",
     spec=_spec,
     gradient=_gradient,

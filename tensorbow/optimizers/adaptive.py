@@ -7,10 +7,10 @@ is made dense, since decay changes every row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorbow.graph import Tensor, control_dependencies
+from tensorbow.graph import OpDef, Tensor, control_dependencies
 from tensorbow.kinds import (
     Flag,
     Fraction,
@@ -31,7 +31,6 @@ from tensorbow.ops.adaptive_updates import (
     ApplyRMSProp,
 )
 from tensorbow.ops.elementwise import multiply
-from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.ops.sparse_adaptive_updates import (
     SparseApplyAdadelta,
@@ -39,12 +38,12 @@ from tensorbow.ops.sparse_adaptive_updates import (
     SparseApplyCenteredRMSProp,
     SparseApplyRMSProp,
 )
-from tensorbow.ops.sparse_updates import sum_equal_rows
 from tensorbow.optimizers.optimizer import Optimizer, Rate
+from tensorbow.optimizers.slots import SlotOptimizer
 from tensorbow.variables import Variable
 
 
-class AdagradOptimizer(Optimizer):
+class AdagradOptimizer(SlotOptimizer):
     """a += g^2, then w -= learning_rate * g / sqrt(a) (Duchi et al., 2011).
 
     A sparse gradient changes only its rows, as in TensorFlow.
@@ -64,20 +63,14 @@ class AdagradOptimizer(Optimizer):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
         self.initial_accumulator_value = initial_accumulator_value
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            self._slot(variable, "Adagrad", self.initial_accumulator_value)
+    def _updates(self) -> tuple[OpDef, OpDef]:
+        return ApplyAdagrad, SparseApplyAdagrad
 
-    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
-        operands = self._operands(variable, "Adagrad")
-        return ApplyAdagrad(*operands, gradient, rate, weight_decay=self._decay(variable))
-
-    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        rows = sum_equal_rows(gradient)
-        return SparseApplyAdagrad(*self._operands(variable, "Adagrad"), rows.values, rate, rows.indices)
+    def _slot_values(self) -> Mapping[str, float]:
+        return {"Adagrad": self.initial_accumulator_value}
 
 
-class AdadeltaOptimizer(Optimizer):
+class AdadeltaOptimizer(SlotOptimizer):
     """d = g * rms(past d) / rms(g), then w -= learning_rate * d (Zeiler, 2012).
 
     A sparse gradient changes only its rows of variable and slots, as in TensorFlow.
@@ -99,32 +92,17 @@ class AdadeltaOptimizer(Optimizer):
         self.rho = rho
         self.epsilon = epsilon
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            self._slot(variable, "accum")
-            self._slot(variable, "accum_update")
+    def _updates(self) -> tuple[OpDef, OpDef]:
+        return ApplyAdadelta, SparseApplyAdadelta
 
-    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
-        return ApplyAdadelta(
-            *self._operands(variable, "accum", "accum_update"),
-            gradient,
-            rate,
-            *self._numbers(variable.dtype, self.rho, self.epsilon),
-            weight_decay=self._decay(variable),
-        )
+    def _slot_values(self) -> Mapping[str, float]:
+        return {"accum": 0.0, "accum_update": 0.0}
 
-    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        rows = sum_equal_rows(gradient)
-        return SparseApplyAdadelta(
-            *self._operands(variable, "accum", "accum_update"),
-            rows.values,
-            rate,
-            rows.indices,
-            *self._numbers(variable.dtype, self.rho, self.epsilon),
-        )
+    def _arguments(self) -> Sequence[Any]:
+        return self.rho, self.epsilon
 
 
-class RMSPropOptimizer(Optimizer):
+class RMSPropOptimizer(SlotOptimizer):
     """s += (1 - decay) (g^2 - s); v = momentum * v + learning_rate * g / sqrt(s + epsilon); w -= v.
 
     After Tieleman and Hinton (2012). The epsilon is inside the root, and s starts at 1, as in TensorFlow.
@@ -152,36 +130,16 @@ class RMSPropOptimizer(Optimizer):
         self.epsilon = epsilon
         self.centered = centered
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            if self.centered:
-                self._slot(variable, "mg")
-            self._slot(variable, "rms", 1.0)
-            self._slot(variable, "momentum")
+    def _updates(self) -> tuple[OpDef, OpDef]:
+        if self.centered:
+            return ApplyCenteredRMSProp, SparseApplyCenteredRMSProp
+        return ApplyRMSProp, SparseApplyRMSProp
 
-    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
-        update = ApplyCenteredRMSProp if self.centered else ApplyRMSProp
-        return update(
-            *self._operands(variable, *self._slot_names()),
-            gradient,
-            rate,
-            *self._numbers(variable.dtype, self.decay, self.momentum, self.epsilon),
-            weight_decay=self._decay(variable),
-        )
+    def _slot_values(self) -> Mapping[str, float]:
+        return {**({"mg": 0.0} if self.centered else {}), "rms": 1.0, "momentum": 0.0}
 
-    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        update = SparseApplyCenteredRMSProp if self.centered else SparseApplyRMSProp
-        rows = sum_equal_rows(gradient)
-        return update(
-            *self._operands(variable, *self._slot_names()),
-            rows.values,
-            rate,
-            rows.indices,
-            *self._numbers(variable.dtype, self.decay, self.momentum, self.epsilon),
-        )
-
-    def _slot_names(self) -> tuple[str, ...]:
-        return ("mg", "rms", "momentum") if self.centered else ("rms", "momentum")
+    def _arguments(self) -> Sequence[Any]:
+        return self.decay, self.momentum, self.epsilon
 
 
 class AdamOptimizer(Optimizer):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorbow.graph import Tensor
+from tensorbow.graph import OpDef, Tensor
 from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegativeOrTensor, checked
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.scatter import subtract_rows
-from tensorbow.ops.sparse_updates import SparseApplyMomentum, sum_equal_rows
+from tensorbow.ops.sparse_updates import SparseApplyMomentum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.optimizers.optimizer import Optimizer, Rate
+from tensorbow.optimizers.slots import SlotOptimizer
 from tensorbow.variables import Variable
 
 SLOT_FORM = {"momentum": "sum of gradients"}  # meaning of the slots of `MomentumOptimizer`, in checkpoints
@@ -34,7 +35,7 @@ class GradientDescentOptimizer(Optimizer):
         return subtract_rows(variable, gradient.indices, multiply(gradient.values, rate))
 
 
-class MomentumOptimizer(Optimizer):
+class MomentumOptimizer(SlotOptimizer):
     """v = momentum * v + g + weight_decay * w, then w -= learning_rate * v, as in TensorFlow.
 
     With `use_nesterov`, w -= learning_rate * (momentum * v + g + weight_decay * w) with the new v. The slot
@@ -58,30 +59,14 @@ class MomentumOptimizer(Optimizer):
         self.momentum = momentum
         self.use_nesterov = use_nesterov
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            self._slot(variable, "Momentum")
+    def _updates(self) -> tuple[OpDef, OpDef]:
+        return ApplyMomentum, SparseApplyMomentum
 
-    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
-        velocity = self._slots[(variable, "Momentum")]
-        return ApplyMomentum(
-            variable.op.outputs[0],
-            velocity.op.outputs[0],
-            gradient,
-            rate,
-            *self._numbers(variable.dtype, self.momentum),
-            weight_decay=self._decay(variable),
-            use_nesterov=self.use_nesterov,
-        )
+    def _slot_values(self) -> Mapping[str, float]:
+        return {"Momentum": 0.0}
 
-    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        rows = sum_equal_rows(gradient)
-        return SparseApplyMomentum(
-            variable.op.outputs[0],
-            self._slots[(variable, "Momentum")].op.outputs[0],
-            rows.values,
-            rate,
-            rows.indices,
-            *self._numbers(variable.dtype, self.momentum),
-            use_nesterov=self.use_nesterov,
-        )
+    def _arguments(self) -> Sequence[Any]:
+        return (self.momentum,)
+
+    def _attrs(self) -> dict[str, Any]:
+        return {"use_nesterov": self.use_nesterov}

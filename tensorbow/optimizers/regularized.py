@@ -7,7 +7,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.graph import OpDef, Tensor
@@ -21,7 +21,6 @@ from tensorbow.kinds import (
     number,
 )
 from tensorbow.ops.elementwise import add
-from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.regularized_updates import (
     ApplyAdagradDA,
     ApplyFtrl,
@@ -33,40 +32,25 @@ from tensorbow.ops.regularized_updates import (
     SparseApplyProximalGradientDescent,
 )
 from tensorbow.ops.selection import cast
-from tensorbow.ops.sparse_updates import sum_equal_rows
-from tensorbow.optimizers.optimizer import AsGlobalStep, Optimizer, Rate
+from tensorbow.optimizers.optimizer import AsGlobalStep, Rate
+from tensorbow.optimizers.slots import SlotOptimizer
 from tensorbow.variables import Variable
 
 Power: TypeAlias = Annotated[float, number(high=0)]
 
 
-class _Regularized(Optimizer):
+class _Regularized(SlotOptimizer):
     """An optimiser with L1 and L2 strengths; `_OPS`: its updates of a whole variable and of rows."""
 
     _OPS: ClassVar[tuple[OpDef, OpDef]]
     l1_regularization_strength: Any
     l2_regularization_strength: Any
 
-    def _slot_names(self) -> tuple[str, ...]:
-        """The slots, in the order of the updates' inputs."""
-        return ()
+    def _updates(self) -> tuple[OpDef, OpDef]:
+        return self._OPS
 
-    def _scalars_of(self, variable: Variable) -> list[Tensor]:
-        strengths = self.l1_regularization_strength, self.l2_regularization_strength
-        return self._numbers(variable.dtype, *strengths)
-
-    def _attrs(self) -> dict[str, Any]:
-        return {}
-
-    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
-        operands, scalars = self._operands(variable, *self._slot_names()), self._scalars_of(variable)
-        decay = self._decay(variable)
-        return self._OPS[0](*operands, gradient, rate, *scalars, weight_decay=decay, **self._attrs())
-
-    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        operands, scalars = self._operands(variable, *self._slot_names()), self._scalars_of(variable)
-        rows = sum_equal_rows(gradient)
-        return self._OPS[1](*operands, rows.values, rate, rows.indices, *scalars, **self._attrs())
+    def _arguments(self) -> Sequence[Any]:
+        return self.l1_regularization_strength, self.l2_regularization_strength
 
 
 class FtrlOptimizer(_Regularized):
@@ -109,13 +93,12 @@ class FtrlOptimizer(_Regularized):
         self._names = accum_name, linear_name
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
-        accum_name, linear_name = self._names
         for variable in variables:
-            self._slot(variable, "accum", self.initial_accumulator_value, accum_name)
-            self._slot(variable, "linear", 0.0, linear_name)
+            for (slot, start), called in zip(self._slot_values().items(), self._names, strict=True):
+                self._slot(variable, slot, start, called)
 
-    def _slot_names(self) -> tuple[str, ...]:
-        return "accum", "linear"
+    def _slot_values(self) -> Mapping[str, float]:
+        return {"accum": self.initial_accumulator_value, "linear": 0.0}
 
     def _attrs(self) -> dict[str, Any]:
         power, shrinkage = self.learning_rate_power, self.l2_shrinkage_regularization_strength
@@ -170,12 +153,8 @@ class ProximalAdagradOptimizer(_Regularized):
         self.l1_regularization_strength = l1_regularization_strength
         self.l2_regularization_strength = l2_regularization_strength
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            self._slot(variable, "accumulator", self.initial_accumulator_value)
-
-    def _slot_names(self) -> tuple[str, ...]:
-        return ("accumulator",)
+    def _slot_values(self) -> Mapping[str, float]:
+        return {"accumulator": self.initial_accumulator_value}
 
 
 class AdagradDAOptimizer(_Regularized):
@@ -210,14 +189,9 @@ class AdagradDAOptimizer(_Regularized):
         self.l1_regularization_strength = l1_regularization_strength
         self.l2_regularization_strength = l2_regularization_strength
 
-    def _create_slots(self, variables: Sequence[Variable]) -> None:
-        for variable in variables:
-            self._slot(variable, "gradient_accumulator")
-            start = self.initial_gradient_squared_accumulator_value
-            self._slot(variable, "gradient_squared_accumulator", start)
-
-    def _slot_names(self) -> tuple[str, ...]:
-        return "gradient_accumulator", "gradient_squared_accumulator"
+    def _slot_values(self) -> Mapping[str, float]:
+        start = self.initial_gradient_squared_accumulator_value
+        return {"gradient_accumulator": 0.0, "gradient_squared_accumulator": start}
 
     def _scalars_of(self, variable: Variable) -> list[Tensor]:
         step = cast(add(self.global_step.value(), 1), variable.dtype)

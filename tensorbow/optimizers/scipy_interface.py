@@ -11,6 +11,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.gradients import gradients
 from tensorbow.graph import convert_to_tensor
+from tensorbow.kinds import refuse
 from tensorbow.variables import trainable_variables
 
 
@@ -61,6 +62,8 @@ class ScipyOptimizerInterface:
         feed_dict: the same in every evaluation. step_callback: called with the flat float64 values after each
         iteration.
         """
+        if isinstance(session, type) or not callable(getattr(session, "run", None)):
+            raise refuse("minimize", "session", "a session, as tb.Session()", session)
         try:
             search = import_module("scipy.optimize")
         except ImportError as error:

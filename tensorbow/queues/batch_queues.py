@@ -56,8 +56,10 @@ def _listed(tensors: Any, call: str) -> tuple[list[Any], list[str] | None]:
         given: Sequence[Any] = [tensors[key] for key in names]
     else:
         names, given = None, tensors if _is_list(tensors) else [tensors]
-        if not given:
-            raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
+    if not given:
+        raise InvalidArgumentError(
+            f"{call}: expected tensors to hold at least one, got an empty {type(tensors).__name__}"
+        )
     kinds = SparseTensor, SparseTensorValue
     return [as_sparse(each) if isinstance(each, kinds) else as_tensor(each) for each in given], names
 

@@ -22,7 +22,7 @@ from tensorbow.graph import (
     get_default_graph,
     name_scope,
 )
-from tensorbow.kinds import Name, Text, checked
+from tensorbow.kinds import Name, Text, checked, refuse
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.control import group, identity
 from tensorbow.ops.definition import define_op
@@ -195,7 +195,7 @@ class CriticalSection:
         for a section within itself, which would wait for itself.
         """
         if not callable(fn):
-            raise InvalidArgumentError(f"execute: expected fn to be a function, got {fn!r:.60}")
+            raise refuse("execute", "fn", "a function", fn)
         if self._is_building:
             raise InvalidArgumentError(
                 f"execute: section {self.name} is within itself and would wait for itself; use "

@@ -51,13 +51,19 @@ class QueueRunner:
         """
         if not isinstance(enqueue_ops, (list, tuple)) or not enqueue_ops:
             raise refuse("QueueRunner", "enqueue_ops", "a list of operations, at least one", enqueue_ops)
+        ended = queue_closed_exception_types
+        if ended is None:
+            ended = OutOfRangeError, CancelledError
+        are_types = isinstance(ended, (list, tuple)) and all(
+            isinstance(each, type) and issubclass(each, BaseException) for each in ended
+        )
+        if not are_types:
+            raise refuse("QueueRunner", "queue_closed_exception_types", "a list of classes of errors", ended)
         self._queue = queue
         self._enqueue_ops = list(enqueue_ops)
         self._close_op = queue.close() if close_op is None else close_op
         self._cancel_op = queue.close(cancel_pending_enqueues=True) if cancel_op is None else cancel_op
-        self._ended: tuple[type[BaseException], ...] = tuple(
-            queue_closed_exception_types or (OutOfRangeError, CancelledError)
-        )
+        self._ended: tuple[type[BaseException], ...] = tuple(ended) or (OutOfRangeError, CancelledError)
         self._lock = threading.Lock()
         self._running: dict[int, int] = {}  # threads that run, by the id of their session
         self._errors: list[BaseException] = []

@@ -21,6 +21,8 @@ from tensorbow.training.checkpoints import make_folder
 
 _NUMBERS = itertools.count()  # of the process's files, so that two of one second are different
 
+MOST_WAITING = (1 << 31) - 1  # events, of a queue of Python
+
 
 class FileWriter:
     """Writes summaries, graphs and traces to a new event file in a folder, which TensorBoard shows.
@@ -44,6 +46,8 @@ class FileWriter:
         Raises FailedPreconditionError without tensorboardX, ResourceExhaustedError if the folder cannot be
         made.
         """
+        if max_queue > MOST_WAITING:
+            raise refuse("FileWriter", "max_queue", f"a whole number from 1 to {MOST_WAITING}", max_queue)
         event_protocol()
         self._logdir, self._suffix = str(logdir), filename_suffix
         self._most, self._flush_s = max_queue, flush_secs

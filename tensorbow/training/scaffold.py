@@ -92,7 +92,7 @@ class Scaffold:
         copy_from_scaffold: Annotated[Any, Kind("a tb.train.Scaffold", _read_scaffold)] = None,
     ):
         """Keeps the pieces that are given, and for the others those that were given to copy_from_scaffold."""
-        given = {
+        given: dict[str, Any] = {
             "init_op": init_op,
             "init_feed_dict": init_feed_dict,
             "init_fn": init_fn,

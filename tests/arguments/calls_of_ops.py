@@ -407,7 +407,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "eye": Call(
         lambda: {"num_rows": 2},
-        sorts={"num_rows": "count", "num_columns": "count or none", "batch_shape": "shape"},
+        sorts={"num_rows": "count", "num_columns": "count or none", "batch_shape": "extents"},
     ),
     "tensordot": Call(
         lambda: {"a": x23(), "b": x23(), "axes": [[0], [0]]}, sorts={"axes": "anything"}, names=("einsum",)

@@ -161,8 +161,9 @@ CALLS: Mapping[str, Call] = {
     "CriticalSection.execute": Call(
         lambda: {"fn": lambda: tb.constant(1.0)},
         {"fn": "object"},
-        {"fn": frozenset({"function", "class"})},
+        {"fn": frozenset({"function"})},
         target=lambda: tb.CriticalSection().execute,
+        names=("identity",),
     ),
     "QueueBase.close": Call(dict, {"cancel_pending_enqueues": "flag"}, target=of_queue("close")),
     "QueueBase.dequeue": Call(dict, target=of_queue("dequeue")),

@@ -24,6 +24,7 @@ OPTIONS = (
     "outer_learning_rate",
     "outer_momentum",
     "exchange_dtype",
+    "backup",
     "staleness",
     "clear_velocity",
     "ssgd_from",

@@ -14,6 +14,13 @@ class OfFloat(float):
     """A float as other libraries subclass it."""
 
 
+class OfAnything:
+    """A class whose objects are made of any arguments."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        pass
+
+
 class OfText(str):
     """A string as other libraries subclass it."""
 
@@ -38,7 +45,7 @@ ODD: Mapping[str, Callable[[], Any]] = {  # made anew for each call, in its grap
     "2**70": lambda: 2**70,
     "10**5000": lambda: 10**5000,  # `repr` raises ValueError
     "function": lambda: lambda *_: None,
-    "class": lambda: OfFloat,
+    "class": lambda: OfAnything,
     "set": lambda: {1},
     "generator": lambda: (i for i in (0, 1)),
     "float subclass": lambda: OfFloat(1.5),

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "add: expected name to be a string or None, got int 5",
     ),
     "a tensor as axis": (
-        lambda: tb.expand_dims(tensor(), tb.constant(1)),  # type: ignore[arg-type]
+        lambda: tb.nn.crelu(tensor(), axis=tb.placeholder(tb.int32, [])),  # type: ignore[arg-type]
         "its value is needed when the graph is built: give a Python number",
     ),
     "no list of tensors": (

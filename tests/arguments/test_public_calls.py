@@ -17,6 +17,7 @@ import pytest
 import tensorbow as tb
 from tests.arguments import (
     calls_of_clusters,
+    calls_of_columns,
     calls_of_data,
     calls_of_graphs,
     calls_of_interop,
@@ -40,6 +41,7 @@ from tests.arguments.without_row import WITHOUT_ROW
 
 TABLES = (
     calls_of_clusters,
+    calls_of_columns,
     calls_of_ops,
     calls_of_data,
     calls_of_graphs,

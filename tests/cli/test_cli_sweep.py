@@ -103,7 +103,10 @@ def test_an_ensemble_has_no_metric_of_its_model() -> None:
         (("--grid", "lr=1,2"), "members can differ; did you mean 'learning_rate'?"),
         (("--grid", "width=1,2"), "and arguments of your model, as model.width"),
         (("--grid", "seed=1,2"), "vary it by seeds"),
-        (("--random", "3"), "with ranges, as --random 20 --range learning_rate=log:1e-4:1e-1, got random 3"),
+        (
+            ("--random", "3"),
+            "--random: expected a number of draws together with ranges, as --random 20",
+        ),
         (("--grid", "momentum=2"), "momentum: expected a momentum in [0, 1), got 2"),
         (("--halving-factor", "4"), "expected with halving"),
         (("--resume",), "--resume: expected with --output"),

@@ -181,6 +181,7 @@ def test_workers_and_shards_that_die_are_begun_again(tmp_path):
     assert said["counter after"] == said["counter"] + 6
     assert 600 - 80 <= said["pushes"] <= 603
     assert said["went on"] == 6
+    assert any(line.startswith("train: 6 of 100 steps: the inputs of all workers") for line in said["fewer"])
     assert (
         abs(said["counter then"] - said["pushes"] - 6) <= 80
     )  # the shards' checkpoints are of other moments

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import tensorbow as tb
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import LoneWorker
 from scheduler.workers.joint_calls import JointCalls
@@ -70,6 +71,17 @@ def test_an_error_of_one_worker_is_shown_by_that_one_and_told_to_the_others():
 
     with ThreadPoolExecutor(3) as pool:
         assert [*pool.map(ends, range(3))] == [("of 1", True), ("of 1", False), ("of 1", True)]
+
+
+def test_a_replicator_says_which_worker_it_is():
+    class Told(LoneWorker):
+        rank, size = 1, 3
+
+        def all_gather(self, value):
+            return [value] * self.size
+
+    replicator = tb.MultiWorkerReplicator(["/cpu:0"], replicas_per_gpu=2, workers=Told())
+    assert repr(replicator) == "<tb.MultiWorkerReplicator 2 on /cpu:0 of worker 1 of 3; sync sma>"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,10 @@ def main(folder: Path) -> None:
     said["counter after"] = int(other.central_values()["counter"])
     again = tb.MultiWorkerAsyncReplicator(2, folder=folder)  # as a program that was begun again
     said["pushes"] = again.restore(folder)
-    said["went on"] = len([*again.train(step, few)])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        said["went on"] = len([*again.train(step, few, 100)])
+    said["fewer"] = [str(each.message) for each in warned if each.category is UserWarning]
     said["counter then"] = int(again.central_values()["counter"])
     said["folders"] = sorted(path.name for path in folder.glob("shard-*"))
     try:

@@ -17,7 +17,7 @@ from scheduler.workers.shared_memory import EXCHANGE
 from tensorbow.kernels.native.rounds.pieces import PIECE_NBYTES, PIECE_SLOTS
 from tensorbow.program import NativeCall
 from tensorbow.specs import float32
-from tests.scheduler_rig.programs import logistic, well
+from tests.scheduler_rig.programs import layer, logistic, well
 from tests.scheduler_rig.running import Prepared, cpu_devices
 
 workers = worker_group()
@@ -72,7 +72,7 @@ def trained(model: Any, exchange: str, alone: bool = False, **options: Any) -> d
         if not alone:
             code = engine.learners.launcher._program._code
             pieces = [len(phase.pieces.parts) for phases in code.phases for phase in phases if phase.name]
-            expected = -(-4 * LARGE // PIECE_NBYTES) if model is MODELS[0] else 1
+            expected = PIECES[MODELS.index(model)]
             assert pieces == [expected if exchange == "mpi" else 0] * len(pieces), pieces
             assert pieces
         engine.initialize(model.initial)
@@ -88,13 +88,15 @@ def trained(model: Any, exchange: str, alone: bool = False, **options: Any) -> d
     return result
 
 
-MODELS = [well(LARGE), logistic(float32)]  # one large vector; several small ones
+# One large vector; several small ones; a layer of which chunks of eight rows are larger than a piece.
+MODELS = [well(LARGE), logistic(float32), layer(36, 1100)]
+PIECES = [-(-4 * LARGE // PIECE_NBYTES), 1, 5]
 
 
 def bits_are_those_of_whole_vectors() -> None:
     """With one thread and with one for each device; near those of one process, whose sums are of three."""
-    for model in MODELS:
-        for options in OPTIONS if model is MODELS[1] else OPTIONS[:5]:
+    for model, most in zip(MODELS, (5, None, 1), strict=True):
+        for options in OPTIONS[:most]:
             whole = trained(model, "allreduce", **options)
             alone = trained(model, "mpi", alone=True, **options)
             for threads in (Threads.ONE, Threads.EACH):

@@ -25,7 +25,7 @@ from scheduler.workers.mpi import MOST_GATHERED, MpiWorkers
 from scheduler.workers.shared_memory import EXCHANGE, SharedPages, may_share_memory, shared_memory
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tests.scheduler.engine.test_backup_workers import GATES, Held
-from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.programs import Model, layer, well
 from tests.scheduler_rig.running import Prepared, cpu_devices
 
 workers = worker_group()
@@ -78,10 +78,14 @@ def choices_are_kept() -> None:
 
 
 def trained(
-    alone: bool = False, rounds: int = ROUNDS, shares: bool | None = None, **options: Any
+    alone: bool = False,
+    rounds: int = ROUNDS,
+    shares: bool | None = None,
+    model: Model | None = None,
+    **options: Any,
 ) -> dict[str, np.ndarray]:
-    """shares: whether all workers have to have one z."""
-    model = well(SIZE)
+    """shares: whether all workers have to have one z. model: by default one large vector."""
+    model = model or well(SIZE)
     devices = cpu_devices(sum(COUNTS) if alone else COUNTS[RANK])
     more = {} if alone else {"workers": workers}
     batches = Prepared(
@@ -130,6 +134,9 @@ def all_have_one_z() -> None:
         together = trained(shares=shares and NATIVE, **options)
         alone = trained(alone=True, **options)
         assert all(together[name].tobytes() == alone[name].tobytes() for name in together), options
+    product = layer(36, 1100)  # chunks of eight rows are larger than a block
+    together, alone = trained(shares=NATIVE, model=product), trained(alone=True, model=product)
+    assert all(together[name].tobytes() == alone[name].tobytes() for name in together)
 
 
 def z_is_apart_for_a_step_without_native_code() -> None:

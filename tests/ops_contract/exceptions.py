@@ -52,7 +52,7 @@ STRUCTURAL = {
             *("AsString", "DecodeBase64", "EncodeBase64", "ReduceJoin", "RegexFullMatch", "RegexReplace"),
             *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
             *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
-            *("StringToNumber", "Substr"),
+            *("CrossedBuckets", "SparseCross", "StringToNumber", "Substr", "UnpackStrings"),
         ),
         "functions of the host: tests/string_ops",
     ),
@@ -142,6 +142,7 @@ NEVER_EMPTY: dict[str, str] = {
 NEVER_LARGE: dict[str, str] = {
     **dict.fromkeys(("AtMost", "CheckBelow"), "takes scalars"),
     "BroadcastArgs": "takes shapes, of at most 32 extents",
+    **dict.fromkeys(("AxisOrder", "InverseOrder", "JoinedExtents"), "takes axes, of at most 32"),
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
     "SampleDistortedBoundingBoxV2": "gives a box",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape, Squeeze, Transpose
+from tensorbow.ops.axis_order import AxisOrder, InverseOrder, JoinedExtents, TransposeBy
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size, SumTo
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot
 from tensorbow.ops.shape_rules import BroadcastArgs, EnsureShape
@@ -48,6 +49,45 @@ SHAPES += [
     Sample(BroadcastArgs, (vector(4, 1, 3), vector(5, 1)), lambda a, b: np.array([4, 5, 3])),
     Sample(BroadcastArgs, (vector(), vector(2, 0)), lambda a, b: np.array([2, 0]), label="empty"),
     Sample(BroadcastArgs, (vector(*[2] * 31), vector(1)), lambda a, b: a, label="many axes"),
+]
+SHAPES += [
+    Sample(AxisOrder, (vector(1, -1), vector(4)[0]), lambda a, n: np.array([0, 2, 1, 3], np.int32)),
+    Sample(
+        AxisOrder,
+        (vector(-3)[0], vector(2)[0]),
+        lambda a, n: np.array([1, 2, 0], np.int32),
+        {"more": 1},
+        label="more",
+    ),
+    Sample(AxisOrder, (vector(), vector(2)[0]), lambda a, n: np.array([0, 1], np.int32), label="empty"),
+    Sample(InverseOrder, (vector(2, 0, 3, 1),), lambda perm: np.array([1, 3, 0, 2])),
+    Sample(InverseOrder, (vector(),), lambda perm: perm, label="empty"),
+    Sample(JoinedExtents, (vector(2, 3), vector()), lambda s, a: np.array([2, 3, 1]), label="empty"),
+    Sample(JoinedExtents, (vector(2, 3, 5), vector(0, 1)), lambda s, a: np.array([2, 15])),
+    Sample(
+        JoinedExtents,
+        (vector(2, 3, 5), vector(0)),
+        lambda s, a: np.array([2, 3, 1]),
+        {"last": "ones"},
+        label="ones",
+    ),
+    Sample(
+        JoinedExtents,
+        (vector(2, 3, 5), vector(0)),
+        lambda s, a: np.array([2, 3]),
+        {"last": "none"},
+        label="none",
+    ),
+]
+SHAPES += [
+    Sample(TransposeBy, (normal(*shape), vector(*perm)), np.transpose, label=label, second_order=not label)
+    for label, shape, perm in (
+        ("", (2, 3, 5), (2, 0, 1)),
+        ("two", (3, 5), (1, 0)),
+        ("scalar", (), ()),
+        ("empty", (2, 0, 3), (1, 2, 0)),
+        ("large", (64, 513, 5), (2, 1, 0)),
+    )
 ]
 SHAPES += [
     Sample(EnsureShape, (normal(*shape),), lambda x: x, {"shape": (None, shape[1])}, label=label)

@@ -470,6 +470,23 @@ def test_nobody_waits_for_a_worker_that_is_lost_and_its_step_is_taken_by_another
     assert ([value for _, value in results], is_over, steps) == (["a", "b", "c"], True, [3, 0])
 
 
+def test_a_worker_whose_inputs_end_before_the_steps_are_done_is_told_of():
+    async def news():
+        actor = CoordinatorActor(2, 2, None, 1e6)
+        lives = [await actor.join(number) for number in range(2)]
+        assert await actor.next(1, lives[1], None)
+        await actor.leave(1)
+        first = (await actor.take())[-1]
+        for result in (None, ("a",), ("b",)):
+            more = await actor.next(0, lives[0], result)
+        assert not more
+        await actor.leave(0)
+        return first, (await actor.take())[-1]
+
+    line = "the inputs of worker 1 have ended after 0 steps; others go on"
+    assert asyncio.run(news()) == ([line], [])
+
+
 def test_results_that_nobody_takes_hold_the_workers_up():
     counted = StepCoordinator(1, None, most_results=2)
     counted.join(0, 0.0)

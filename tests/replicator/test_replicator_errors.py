@@ -108,7 +108,7 @@ def test_wrong_inputs(repl):
         with pytest.raises(InvalidArgumentError, match=message):
             repl.run(lambda x: x, given)
     with pytest.raises(
-        InvalidArgumentError, match=r"inputs\[1\] of replica 0: expected numbers, got strings"
+        InvalidArgumentError, match=r"inputs\[1\] of replica 0: expected numbers, or an array of strings"
     ):
         repl.run(lambda x, y: x, lambda: (ONES, "text"))
     for bad in (lambda a, b: ONES, lambda replica_id, b: ONES):

@@ -72,6 +72,22 @@ def well(size: int = 7, dtype: Any = tb.float32, *, rate: Any = 0.1, momentum: f
     return Model(StepProgram((x,), loss, update, {}), [tb.TensorSpec((size,), dtype)], initial, batch)
 
 
+def layer(rows: int, columns: int) -> Model:
+    """A dense layer alone, [rows, columns]; batches of 4 draw everything to 0."""
+    initial = {"w": np.random.default_rng(11).normal(size=(rows, columns)).astype(np.float32)}
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [4, rows], name="x")
+        w = tb.Variable(initial["w"], name="w")
+        loss = tb.reduce_mean(tb.square(tb.matmul(x, w)))
+        update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        return (np.random.default_rng((19, round, replica)).normal(size=(4, rows)).astype(np.float32),)
+
+    return Model(StepProgram((x,), loss, update, {}), [tb.TensorSpec((4, rows), tb.float32)], initial, batch)
+
+
 def convolutional(*, dropout: bool) -> Model:
     """A small relative of LeNet, with dropout or without."""
     graph = tb.Graph()

@@ -11,11 +11,15 @@ from tensorbow.specs import TensorSpec, compatible
 
 
 def crossing_specs(
-    wanted: Sequence[Tensor], planned: Collection[Operation], known: Mapping[Tensor, TensorSpec]
+    wanted: Sequence[Tensor],
+    planned: Collection[Operation],
+    known: Mapping[Tensor, TensorSpec],
+    rows: Mapping[Tensor, tuple[int, ...]],
 ) -> dict[Tensor, TensorSpec]:
     """The spec of each wanted tensor, which `planned` ops read.
 
-    known: see `inferred_specs`. A gradient has the shape of the variable that it updates.
+    known: see `inferred_specs`. rows: shapes by `HandedRows`. A gradient has the shape of the
+    variable that it updates.
     Raises InvalidArgumentError for a shape that depends on data, and for strings.
     """
     variables = _shapes_of_gradients(planned)
@@ -27,6 +31,8 @@ def crossing_specs(
                 f"session, or leave it out (made at {tensor.op.source})"
             )
         spec = known.get(tensor, tensor.spec)
+        if tensor in rows:
+            spec = TensorSpec(rows[tensor], tensor.dtype)
         if not spec.is_static and tensor in variables:
             spec = TensorSpec(variables[tensor], tensor.dtype)
         if not spec.is_static and any(op.definition.row_update and tensor in op.inputs for op in planned):

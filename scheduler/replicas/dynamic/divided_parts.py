@@ -1,4 +1,4 @@
-"""A step of a replica with several parts that no plan can run: a part of the dynamic executor, and planned ones.
+"""A step of a replica with several parts that no plan can run: a part of the executor, and planned ones.
 
 One executor runs the forward and backward pass, over all devices of the replica, as a session does. The
 planned parts get its gradients and reported values as inputs.

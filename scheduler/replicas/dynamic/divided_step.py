@@ -14,6 +14,7 @@ from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.dynamic.crossing_specs import crossing_specs, inferred_specs
 from scheduler.replicas.dynamic.division import Division, divide
 from scheduler.replicas.dynamic.executor_part import CompiledRegion, CompileRegion, ExecutorPart
+from scheduler.replicas.dynamic.handed_rows import HandedRows, handed_rows
 from scheduler.replicas.dynamic.handed_values import gradients_in_place
 from tensorbow.compiler import Binding, NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
@@ -113,7 +114,7 @@ class Divided:
 
     feeds: the inputs of the step. inputs: those of its planned part, of which the executor makes `crossing`.
     targets: ops that the planned part runs without a result. gradients: crossing tensors that lie in
-    GRADIENTS. known: see ExecutorPart.
+    GRADIENTS. known, rows: see ExecutorPart.
     """
 
     division: Division
@@ -123,6 +124,7 @@ class Divided:
     crossing: Mapping[Tensor, TensorSpec]
     gradients: Mapping[Tensor, Ref]
     known: Mapping[Tensor, TensorSpec]
+    rows: Sequence[HandedRows]
 
     def executor_part(
         self, reason: str, compile_region: CompileRegion[CompiledRegion], resources: Resources
@@ -142,6 +144,7 @@ class Divided:
             self.known,
             compile_region,
             resources,
+            self.rows,
         )
 
 
@@ -162,7 +165,9 @@ def divide_and_compile(
         division = divide(needed, feeds, fetches, operations, never_planned)
         known = inferred_specs(division.dynamic, feeds)
         handed = sorted({*division.crossing, *division.results}, key=lambda each: (each.op.id, each.index))
-        crossing = crossing_specs(handed, division.planned, known)
+        rows = _rows_of(division, known)
+        shapes = {tensor: shape for each in rows for tensor, shape in each.shapes.items()}
+        crossing = crossing_specs(handed, division.planned, known, shapes)
         found = Divided(
             division,
             feeds,
@@ -171,6 +176,7 @@ def divide_and_compile(
             crossing,
             {} if layout is None else gradients_in_place(division.planned, crossing, layout),
             known,
+            rows,
         )
         try:
             return found, compile_planned(found)
@@ -178,6 +184,13 @@ def divide_and_compile(
             if late.op is None or late.op in never_planned:
                 raise
             never_planned.add(late.op)
+
+
+def _rows_of(division: Division, known: Mapping[Tensor, TensorSpec]) -> list[HandedRows]:
+    """The gradients by rows whose number no run knows before it."""
+    found = handed_rows(division.crossing, division.results, division.planned)
+    specs = [[known.get(t, t.spec) for t in (each.values, each.indices)] for each in found]
+    return [each for each, own in zip(found, specs, strict=True) if not all(spec.is_static for spec in own)]
 
 
 def _read_by(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from scheduler.replicas.dynamic.division import shows_order
+from scheduler.replicas.dynamic.handed_rows import HandedRows
 from scheduler.replicas.dynamic.handed_values import homes_of
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.executor import DynamicPlan, StaticRegion
@@ -36,11 +37,13 @@ class ExecutorPart(Generic[CompiledRegion]):
         known: Mapping[Tensor, TensorSpec],
         compile_region: CompileRegion[CompiledRegion],
         resources: Resources,
+        rows: Sequence[HandedRows] = (),
     ):
         """inputs: of the whole step, in the order of a batch. crossing: what it makes for the planned part.
         gradients: those of `crossing` that the planned part reads in GRADIENTS. known: specs of what `ops`
         make. compile_region: compiles a region for inputs, with memory of some tensors (see `compile_step`).
-        resources: objects that its ops share with those of other replicas, such as queues.
+        resources: objects that its ops share with those of other replicas, such as queues. rows: gradients of
+        `crossing` that have any number of rows.
 
         homes: memory of values that regions make or read in place, where the host addresses it: of gradients,
         and in HANDED, of which `handed_nbytes` are needed.
@@ -50,6 +53,8 @@ class ExecutorPart(Generic[CompiledRegion]):
         self.crossing = crossing
         self.gradients = gradients
         self.resources = resources
+        place = {element: index for index, element in enumerate(plan.elements)}
+        self._rows = [(each, place[each.values], place[each.indices]) for each in rows]
         self.homes, self.handed_nbytes = homes_of(plan, frozenset(ops), crossing, gradients, known)
         self._compile_region = compile_region
         self.counters = tuple(op.name for op in ops if op.definition.random)
@@ -84,6 +89,15 @@ class ExecutorPart(Generic[CompiledRegion]):
             while len(self._compiled) > COMPILED:
                 self._compiled.popitem(last=False)
             return found
+
+    def filled(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of the plan's elements, with gradients by rows as the planned part was compiled for."""
+        if not self._rows:
+            return values
+        filled = [*values]
+        for each, rows, indices in self._rows:
+            filled[rows], filled[indices] = each.filled(values[rows], values[indices])
+        return filled
 
     def require_shape(self, tensor: Tensor, value: Array) -> None:
         """Raises InvalidArgumentError for a value that the planned part was not compiled for."""

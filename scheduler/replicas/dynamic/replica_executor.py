@@ -102,7 +102,7 @@ class ReplicaExecutor:
         made, last = dict[str, Array](), dict[str, Array]()
         if self._group.device.kind == "gpu":
             self._group.compute.synchronize()  # the step before may still be reading gradients
-        for element, value in zip(part.plan.elements, values, strict=True):
+        for element, value in zip(part.plan.elements, part.filled(values), strict=True):
             if not isinstance(element, Tensor):
                 continue
             if value is VARIABLE:

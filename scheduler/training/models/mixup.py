@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, name_scope
-from tensorbow.kinds import shown
+from tensorbow.nest import flatten
 from tensorbow.ops.constant import constant
 from tensorbow.ops.elementwise import add, floor, minimum, multiply, subtract
 from tensorbow.ops.elementwise import round as rounded
@@ -34,7 +34,7 @@ def mixed(inputs: Any, labels: Any, alpha: float) -> tuple[Tensor, tuple[Tensor,
     if not single or not isinstance(labels, Tensor) or labels.dtype.is_floating or labels.spec.rank != 1:
         raise InvalidArgumentError(
             "mixup: expected data of one input of pictures or other floats, and labels that are classes, "
-            f"integers [batch]; got inputs {shown(inputs)}, labels {shown(labels)}; leave it out"
+            f"integers [batch]; got {_kind_of(inputs, 'input')}, {_kind_of(labels, 'label')}; leave it out"
         )
     with name_scope("mixup"):
         share = _drawn_share(alpha)
@@ -44,6 +44,11 @@ def mixed(inputs: Any, labels: Any, alpha: float) -> tuple[Tensor, tuple[Tensor,
         result = cast(rounded(sum), uint8) if inputs.dtype == uint8 else sum
         result.set_shape(inputs.spec.shape)
         return result, (reverse(labels, [0]), share)
+
+
+def _kind_of(nest: Any, name: str) -> str:
+    """A tensor's spec, or the number of tensors in a nest."""
+    return f"{name}s {nest.spec}" if isinstance(nest, Tensor) else f"{len(flatten(nest))} {name}s"
 
 
 def _are_pictures(inputs: Tensor) -> bool:

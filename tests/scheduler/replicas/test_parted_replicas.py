@@ -200,7 +200,7 @@ def test_a_part_goes_on_while_another_works_on_the_step_before() -> None:
     options = {"sync": "none", "launch_ahead": 4, "devices_per_replica": 2}
     devices = null_devices(2, log, hold=True)
     with engine_of(model, devices, 1, False, **options) as engine:
-        run = engine.new_run(0, 4, None)
+        run = engine.new_run(0, 4, None, None)
         engine.begin(run)
         for round in range(4):
             run.take(ReadyBatch(0, round, batch, lambda: None))
