@@ -22,6 +22,7 @@ from tensorbow.tensorflow_names import TENSORFLOW_NAMES
 
 BY_MODULE = (
     "tensorbow",
+    "tensorbow.dtypes",
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.ops",
@@ -38,23 +39,29 @@ def public_packages() -> list[str]:
     facades = (
         *(
             "app",
+            "bitwise",
+            "debugging",
+            "dtypes",
             "flags",
             "gfile",
             "graph_util",
             "image",
+            "io.gfile",
             "linalg",
             "logging",
             "lookup",
+            "manip",
             "math",
             "nn",
             "profiler",
             "python_io",
             "quantization",
+            "random",
             "sets",
             "signal",
             "sparse",
         ),
-        *("spectral", "train"),
+        *("spectral", "strings", "train"),
     )
     names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):
