@@ -17,15 +17,28 @@ from tensorbow.errors import (
     UnavailableError,
 )
 from tensorbow.graph import AsGraph, get_default_graph
-from tensorbow.kinds import AsPath, Flag, Kind, Mapped, NonNegative, RefusedError, Text, checked, number
-from tensorbow.runtime import AsConfig, Session
+from tensorbow.kinds import (
+    AsPath,
+    Flag,
+    Kind,
+    Mapped,
+    NonNegative,
+    RefusedError,
+    Text,
+    checked,
+    instance,
+    number,
+)
+from tensorbow.runtime import AsConfig, RunOptions, Session
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import NAMED, AsPiece, AsSaver, InitFn, Scaffold
 from tensorbow.training.session_creators import closed_on_errors
 
+AsRunOptions: TypeAlias = Annotated[RunOptions, instance(RunOptions, expected="tb.RunOptions")]
+
 
 def _read_endless(value: Any) -> float:
-    if value != math.inf:
+    if not isinstance(value, float) or value != math.inf:
         raise RefusedError
     return math.inf
 
@@ -53,7 +66,7 @@ class SessionManager:
         ready_for_local_init_op: AsPiece | None = None,
         graph: AsGraph | None = None,
         recovery_wait_secs: NonNegative = 30,
-        local_init_run_options: Any = None,
+        local_init_run_options: AsRunOptions | None = None,
         local_init_feed_dict: Mapped | None = None,
     ):
         """local_init_op: run in each session, with local_init_run_options and local_init_feed_dict.

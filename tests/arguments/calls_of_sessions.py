@@ -237,7 +237,10 @@ CALLS: Mapping[str, Call] = {
             **{"recovery_wait_secs": "number", "local_init_run_options": "nothing"},
             "local_init_feed_dict": "mapping or none",
         },
-        {"graph": frozenset({"graph"})},
+        {
+            **dict.fromkeys(("local_init_op", "ready_op", "ready_for_local_init_op"), frozenset({"tensor"})),
+            "graph": frozenset({"graph"}),
+        },
     ),
     "SessionManager.prepare_session": Call(
         lambda: {"master": "", "init_op": tb.no_op()},
@@ -247,7 +250,10 @@ CALLS: Mapping[str, Call] = {
             **{"max_wait_secs": "number", "config": "nothing", "init_feed_dict": "mapping or none"},
             "init_fn": "function or none",
         },
-        dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), frozenset({"path"})),
+        {
+            **dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), frozenset({"path"})),
+            "init_op": frozenset({"tensor"}),
+        },
         target=lambda: tb.train.SessionManager().prepare_session,
         names=("SessionManager", "Session"),
     ),
