@@ -419,7 +419,7 @@ CALLS: Mapping[str, Call] = {
             "keep_checkpoint_every_n_hours": "positive",
             "sharded": "flag",
             "saver_def": "object or none",
-            "allow_empty": "flag",
+            **dict.fromkeys(("allow_empty", "reshape", "restore_sequentially"), "flag"),
         },
     ),
     "train.export_meta_graph": Call(

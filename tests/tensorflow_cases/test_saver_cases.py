@@ -109,6 +109,22 @@ def test_a_shape_that_does_not_fit(kernels_of_cases, path):
                     saver.restore(session, path)
 
 
+def test_another_shape_of_as_many_elements(graph, tmp_path):  # testReshape
+    v = tb.Variable(np.arange(6, dtype=np.float32).reshape(2, 3), name="v")
+    with tb.Session() as session:
+        session.run(v.initializer)
+        path = tb.train.Saver([v]).save(session, tmp_path / "model")
+    with tb.Graph().as_default(), tb.Session() as session:
+        w, u = (tb.Variable(np.zeros(shape, np.float32)) for shape in ((3, 2), (5,)))
+        saver = tb.train.Saver({"v": w}, reshape=True, restore_sequentially=True)
+        saver.restore(session, path)
+        assert session.run(w).tolist() == [[0, 1], [2, 3], [4, 5]]
+        with pytest.raises(InvalidArgumentError, match="requires shapes of both tensors to match"):
+            tb.train.Saver({"v": u}, reshape=True).restore(session, path)
+        with pytest.raises(InvalidArgumentError, match="expected reshape to be False for sharded files"):
+            tb.train.Saver({"v": w}, reshape=True, sharded=True)
+
+
 @pytest.mark.parametrize("bad", ["", ".", "folder/"])
 def test_paths_that_are_none(session, tmp_path, bad):  # testInvalidPath
     v = tb.Variable(1.0, name="v")
