@@ -213,8 +213,8 @@ def shared_out(step: SharedStep, shards: int) -> list[list[str]]:
     """
     if shards > len(step.variables):
         raise InvalidArgumentError(
-            f"num_shards: expected at most {len(step.variables)}, as many as step_fn has variables, since each "
-            f"shard is a process that keeps whole variables, got {shards}; give fewer"
+            f"num_shards: expected at most {len(step.variables)}, as many as step_fn has variables, since "
+            f"each shard is a process that keeps whole variables, got {shards}; give fewer"
         )
     owned: list[list[str]] = [[] for _ in range(shards)]
     load = [0] * shards

@@ -28,6 +28,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime import AsConfig, Session, get_global_step
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import AsSaver, InitFn
@@ -110,20 +111,21 @@ class Supervisor:
         the background (the chief). options: of `tb.Session`. Raises FailedPreconditionError if the variables
         have no values in time.
         """
-        deadline = time.monotonic() + max_wait_secs
+        wait = LongWait(max_wait_secs)
         while True:
             session = Session(master, self.graph, config, **options)
             try:
                 if self._prepared(session):
                     break
             except (UnavailableError, AbortedError):
-                if time.monotonic() > deadline:
+                if wait.left_s < 0:
                     raise
             except BaseException:
                 session.close()
                 raise
             session.close()
-            if time.monotonic() > deadline:
+            wait.tell("Supervisor: the chief has not initialised the variables; start the chief")
+            if wait.left_s < 0:
                 raise FailedPreconditionError(
                     f"Supervisor: waited {max_wait_secs:g} s for the chief to initialise the variables; "
                     "start it"

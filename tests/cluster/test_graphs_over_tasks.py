@@ -18,6 +18,7 @@ from tensorbow.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorbow.runtime import long_wait
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tests.cluster.servers import free_addresses, servers_here
 
@@ -402,6 +403,32 @@ def test_scaffolds_of_a_chief_and_of_a_worker_that_waits(servers):
         assert session.run(report).shape == (0,)
         assert session.run(local) == 1  # initialised by the chief's default, since the graph is one
     made[0].close()
+
+
+def test_long_waits_for_other_processes_are_told_of_once(servers, monkeypatch, caplog):
+    monkeypatch.setattr(long_wait, "TOLD_S", 0.01)
+    target, (silent,) = servers["worker0"].target, free_addresses(1)
+
+    def told(wait, said):
+        caplog.clear()
+        with pytest.raises((UnavailableError, FailedPreconditionError)):
+            wait()
+        assert sum(said in line for line in caplog.messages) == 1, caplog.messages
+
+    told(
+        lambda: tb.Session(f"tcp://{silent}", connect_timeout_s=0.2),
+        "start its tb.train.Server; this process",
+    )
+    with tb.device("/job:worker/task:0"):
+        tb.get_variable("weight_of_no_chief", [2])
+    not_yet = "has not initialised weight_of_no_chief; start the chief; this process waits up to 0.3 s"
+    limit = {"max_wait_secs": 0.3}
+    told(lambda: tb.train.MonitoredTrainingSession(target, is_chief=False, **limit), not_yet)
+    scaffold = tb.train.Scaffold(ready_for_local_init_op=tb.report_uninitialized_variables())
+    creator = tb.train.WorkerSessionCreator(scaffold, target, **limit)
+    told(lambda: tb.train.MonitoredSession(creator), not_yet)
+    supervisor = tb.train.Supervisor(is_chief=False)
+    told(lambda: supervisor.prepare_or_wait_for_session(target, **limit), "has not initialised the variables")
 
 
 # Addresses and tokens -----------------------------------------------------------------------------
