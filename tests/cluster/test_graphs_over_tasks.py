@@ -332,6 +332,17 @@ def test_a_supervisor_restores_and_the_others_wait_for_the_chief(servers, tmp_pa
     other.stop()
 
 
+def test_a_supervisor_takes_an_operation_that_initialises_and_a_step_that_numbers(servers, tmp_path):
+    with tb.device("/job:ps/task:1"):
+        w, steps = tb.get_variable("w", [2]), tb.get_variable("steps", [], tb.int64, initializer="zeros")
+    options = {"init_op": tb.group(w.assign([3.0, 4.0]), steps.initializer), "global_step": steps}
+    supervisor = tb.train.Supervisor(logdir=tmp_path, **options)
+    with supervisor.managed_session(servers["worker0"].target) as session:
+        assert session.run(w).tolist() == [3, 4]
+        session.run(steps.assign_add(7))
+    assert tb.train.latest_checkpoint(tmp_path).endswith("-7.safetensors")
+
+
 @pytest.mark.parametrize("by", ["MonitoredTrainingSession", "Supervisor"])
 def test_a_chief_that_is_started_again_restores_while_others_train_and_initialises_nothing(
     servers, tmp_path, monkeypatch, by
