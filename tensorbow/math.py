@@ -6,6 +6,7 @@ from tensorbow.ops.complex_numbers import angle, conj, imag, real
 from tensorbow.ops.cumulative import cumprod, cumsum
 from tensorbow.ops.elementwise import (
     abs,
+    accumulate_n,
     acos,
     acosh,
     add,
@@ -19,6 +20,7 @@ from tensorbow.ops.elementwise import (
     cos,
     cosh,
     digamma,
+    div_no_nan,
     divide,
     equal,
     erf,
@@ -67,10 +69,12 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.elementwise import divide as truediv
 from tensorbow.ops.elementwise import mod as floormod
 from tensorbow.ops.elementwise import round as rint
+from tensorbow.ops.math_functions import multiply_no_nan, polyval, reduce_std, reduce_variance, xdivy, xlogy
 from tensorbow.ops.nd_indexing import invert_permutation
 from tensorbow.ops.nn import log_softmax, softmax, zero_fraction
 from tensorbow.ops.normalization import l2_normalize
 from tensorbow.ops.ordering import in_top_k, top_k
+from tensorbow.ops.positions import unravel_index
 from tensorbow.ops.reductions import (
     argmax,
     argmin,
@@ -101,9 +105,11 @@ from tensorbow.ops.segments import (
     unsorted_segment_sum,
 )
 from tensorbow.ops.special_functions import betainc, igamma, igammac, lbeta, polygamma, zeta
+from tensorbow.ops.static_checks import is_non_decreasing, is_strictly_increasing
 
 __all__ = [
     "abs",
+    "accumulate_n",
     "acos",
     "acosh",
     "add",
@@ -131,6 +137,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "digamma",
+    "div_no_nan",
     "divide",
     "equal",
     "erf",
@@ -150,6 +157,8 @@ __all__ = [
     "is_finite",
     "is_inf",
     "is_nan",
+    "is_non_decreasing",
+    "is_strictly_increasing",
     "l2_normalize",
     "lbeta",
     "less",
@@ -167,9 +176,11 @@ __all__ = [
     "minimum",
     "mod",
     "multiply",
+    "multiply_no_nan",
     "negative",
     "not_equal",
     "polygamma",
+    "polyval",
     "pow",
     "real",
     "reciprocal",
@@ -181,7 +192,9 @@ __all__ = [
     "reduce_mean",
     "reduce_min",
     "reduce_prod",
+    "reduce_std",
     "reduce_sum",
+    "reduce_variance",
     "rint",
     "round",
     "rsqrt",
@@ -206,12 +219,15 @@ __all__ = [
     "tanh",
     "top_k",
     "truediv",
+    "unravel_index",
     "unsorted_segment_max",
     "unsorted_segment_mean",
     "unsorted_segment_min",
     "unsorted_segment_prod",
     "unsorted_segment_sqrt_n",
     "unsorted_segment_sum",
+    "xdivy",
+    "xlogy",
     "zero_fraction",
     "zeta",
 ]

@@ -22,6 +22,7 @@ from tensorbow.tensorflow_names import TENSORFLOW_NAMES
 
 BY_MODULE = (
     "tensorbow",
+    "tensorbow.dtypes",
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.ops",
@@ -38,22 +39,28 @@ def public_packages() -> list[str]:
     facades = (
         *(
             "app",
+            "bitwise",
+            "debugging",
+            "dtypes",
             "flags",
             "gfile",
             "image",
+            "io.gfile",
             "linalg",
             "logging",
             "lookup",
+            "manip",
             "math",
             "nn",
             "profiler",
             "python_io",
             "quantization",
+            "random",
             "sets",
             "signal",
             "sparse",
         ),
-        *("spectral", "train"),
+        *("spectral", "strings", "train"),
     )
     names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):

@@ -278,3 +278,13 @@ def test_modules_have_the_functions_under_their_shorter_names():
     assert tb.sparse.split is tb.sparse_split
     assert tb.sets.union is tb.sets.set_union
     assert tb.spectral.rfft is tb.signal.rfft
+    assert tb.random.normal is tb.random_normal
+    assert tb.random.shuffle is tb.random_shuffle
+    assert tb.strings.lower is tb.string_lower
+    assert tb.debugging.assert_all_finite is tb.verify_tensor_all_finite
+    assert tb.manip.roll is tb.roll
+    assert tb.dtypes.cast is tb.cast
+    assert tb.dtypes.bool is tb.bool
+    assert tb.io.decode_png is tb.image.decode_png
+    assert tb.io.TFRecordWriter is tb.python_io.TFRecordWriter
+    assert tb.io.gfile.makedirs is tb.gfile.MakeDirs

@@ -104,7 +104,7 @@ _COUNT = _whole(" of at least 1", 1)
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
         ("combine", "container", "delimiter", "encoding", "field_delim", "fill", "format", "frame_name",
-         "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "to",
+         "gradient_call", "key", "last", "message", "metadata", "na_value", "padding", "push", "to",
          "reduction_type", "role", "sender", "separator", "set_operation", "shared_name", "side",
          "display_name", "slot_name", "slot_of", "summary_description", "summary_metadata", "tag", "unit",
          "variable"),
@@ -169,7 +169,7 @@ KINDS: Mapping[str, _Kind] = {
         ("after", "conditions", "momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))
     ),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
-    **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
+    **dict.fromkeys(("depth", "first", "k", "more", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),
     **dict.fromkeys(("perm", "size_splits"), _optional(_wholes(""))),
     "axis": _optional(_whole(""), _wholes("")),

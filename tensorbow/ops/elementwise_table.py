@@ -28,6 +28,7 @@ from tensorbow.specs import (
     DTYPES,
     FLOATING,
     FLOATS,
+    INTEGERS,
     NUMBERS,
     NUMERIC,
     Array,
@@ -245,6 +246,16 @@ def _lgamma(x: float) -> float:
         return math.inf
 
 
+def _shift(function: Any) -> Callable[[Array, Array, Array, Array], None]:
+    """A shift by at least 0 and less than all bits, as TensorFlow limits it."""
+
+    def compute(x: Array, y: Array, bits: Array, out: Array) -> None:
+        np.clip(y, 0, 8 * y.itemsize - 1, out=bits)
+        function(x, bits, out=out)
+
+    return compute
+
+
 # Gradients longer than a line -------------------------------------------------------------------------
 
 
@@ -351,6 +362,13 @@ FloorMod = _binary("FloorMod", _integer_safe("FloorMod", np.remainder), NUMERIC,
 Pow      = _binary("Pow", np.power, ANALYTIC, _pow_gradient)
 Maximum  = _binary("Maximum", np.maximum, NUMERIC, _greater_half(GreaterEqual))
 Minimum  = _binary("Minimum", np.minimum, NUMERIC, _greater_half(LessEqual))
+
+BitwiseAnd = _binary("BitwiseAnd", np.bitwise_and, INTEGERS, None)
+BitwiseOr  = _binary("BitwiseOr", np.bitwise_or, INTEGERS, None)
+BitwiseXor = _binary("BitwiseXor", np.bitwise_xor, INTEGERS, None)
+Invert     = _unary("Invert", np.invert, INTEGERS, None)
+LeftShift  = _binary("LeftShift", _shift(np.left_shift), INTEGERS, None, temporaries=(None,))
+RightShift = _binary("RightShift", _shift(np.right_shift), INTEGERS, None, temporaries=(None,))
 
 Conj: OpDef = _unary("Conj", np.conjugate, COMPLEX, lambda g, z, x: (conjugate(g),))
 Neg    = _unary("Neg", np.negative, NUMBERS, lambda g, z, x: (Neg(g),))

@@ -199,3 +199,11 @@ def multinomial(
         result = searchsorted(running, multiply(drawn, total), "right", output_dtype)
         result.set_shape([scores.spec.dims[0] if scores.spec.shape else None, num_samples])
         return result
+
+
+@checked
+def categorical(
+    logits: Any, num_samples: Count, dtype: AsDType = int64, seed: Seed = None, name: Name = None
+) -> Tensor:
+    """`multinomial` under the name and with the arguments of `tb.random`."""
+    return multinomial(logits, num_samples, seed, name, dtype)

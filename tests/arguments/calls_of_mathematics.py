@@ -134,6 +134,23 @@ CALLS: Mapping[str, Call] = {
         sorts={"num_samples": "count", "seed": "seed or none", "output_dtype": "dtype"},
         names=("cast",),
     ),
+    "random.categorical": Call(
+        lambda: {"logits": [[1.0, 2.0]], "num_samples": 2},
+        sorts={"num_samples": "count", "seed": "seed or none"},
+        names=("multinomial", "cast"),
+    ),
+    **_calls("math.xlogy math.xdivy math.multiply_no_nan", lambda: {"x": [1.0, 2.0], "y": 2.0}),
+    "math.polyval": Call(lambda: {"coeffs": [1.0, 2.0], "x": [1.0]}, sorts={"coeffs": "tensors"}),
+    **_calls(
+        "math.reduce_std math.reduce_variance",
+        lambda: {"input_tensor": reals()},
+        sorts={"axis": "axes or none"},
+    ),
+    **_calls(
+        "bitwise.bitwise_and bitwise.bitwise_or bitwise.bitwise_xor bitwise.left_shift bitwise.right_shift",
+        lambda: {"x": [1, 2], "y": 2},
+    ),
+    "bitwise.invert": Call(lambda: {"x": [1, 2]}),
     # conversions and writes
     "bitcast": Call(lambda: {"input": [1.0], "type": tb.int32}, sorts={"type": "dtype"}),
     "saturate_cast": Call(lambda: {"value": [1.0], "dtype": tb.uint8}),

@@ -13,7 +13,10 @@ import tensorbow as tb
 from tests.arguments.odd_values import SORTS
 
 # Modules of other names for functions of this library: their functions count under the first name.
-FACADES = ("linalg", "math", "sets", "signal", "sparse", "spectral")
+FACADES = (
+    *("debugging", "dtypes", "io", "linalg", "manip", "math", "random", "sets", "signal", "sparse"),
+    *("spectral", "strings"),
+)
 PACKAGES = ("tensorbow", "replicator", "scheduler")
 
 # The sort of an argument by its parameter's name, where a row does not say otherwise.

@@ -255,7 +255,6 @@ WITHOUT_ROW = frozenset(
         "TrainingConfig.from_dict",
         "TrainingConfig.synchronisation_for",
         "LearningEngine.begin",
-        "LearningEngine.new_rollback",
         "LearningEngine.new_run",
         "LearningEngine.require_launches",
         "LearningEngine.restart_if_due",

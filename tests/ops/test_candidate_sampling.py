@@ -188,7 +188,7 @@ def test_partitioned_variables_as_weights_and_biases(session: tb.Session) -> Non
     loss = tb.nn.sampled_softmax_loss(
         weights, biases, [[3]], inputs, 2, 5, sampled_values=sampled, partition_strategy="div"
     )
-    gradients = tb.gradients(loss, [*biases])
+    gradients = map(tb.convert_to_tensor, tb.gradients(loss, [*biases]))
     session.run(tb.global_variables_initializer())
     scores = np.array([6.0, 2.0, 8.0])  # of 3, 1 and 4: the bias and the input
     chances = np.exp(scores) / np.exp(scores).sum()

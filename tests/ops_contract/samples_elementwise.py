@@ -245,6 +245,33 @@ SAMPLES += [
 ]
 
 
+def _power_of_two(y: Array) -> Array:
+    return np.int64(2) ** np.clip(y, 0, 31)
+
+
+SAMPLES += [
+    sample
+    for op, expected in (
+        (table.BitwiseAnd, lambda x, y: x & y),
+        (table.BitwiseOr, lambda x, y: x | y),
+        (table.BitwiseXor, lambda x, y: (x | y) - (x & y)),
+        (table.LeftShift, lambda x, y: (x * _power_of_two(y)).astype(x.dtype)),
+        (table.RightShift, lambda x, y: (x // _power_of_two(y)).astype(x.dtype)),
+    )
+    for sample in (
+        Sample(op, (integers(4, 3, low=-99, high=99), integers(4, 3, low=-2, high=40, seed=1)), expected),
+        Sample(op, (integers(4, 1, 3, low=-9), integers(5, 1, seed=1)), expected, label="broadcast"),
+        Sample(op, (integers(0, 3), integers(3, seed=1)), expected, label="empty"),
+        Sample(op, (integers(256, 513, low=-9), integers(256, 513, seed=1)), expected, label="large"),
+    )
+]
+SAMPLES += [
+    Sample(table.Invert, (integers(*shape, low=-9),), lambda x: -x - 1)
+    for shape in ((4, 3), (0, 2), (256, 513))
+]
+SAMPLES += [Sample(table.Invert, (integers(5, dtype=np.uint8),), lambda x: 255 - x, label="uint8")]
+
+
 def _where(c: Array, x: Array, y: Array) -> Array:
     return np.where(c, x, y)
 

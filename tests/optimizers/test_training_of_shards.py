@@ -73,8 +73,8 @@ def test_gradients_of_parts(strategy):
     add = sums.apply_indexed_slices_grad(of_parts[0])
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        (expected,) = session.run(of_whole)
-        for number, dense in enumerate(session.run(of_parts)):
+        expected = session.run(tb.convert_to_tensor(of_whole[0]))
+        for number, dense in enumerate(session.run([*map(tb.convert_to_tensor, of_parts)])):
             np.testing.assert_allclose(dense, expected[rows_of(number, 3, strategy)])
         assert -1 in session.run(of_parts[1].indices)
         norms = session.run([tb.global_norm(of_parts), tb.global_norm(of_whole)])

@@ -75,7 +75,7 @@ def test_misuse() -> None:
     section = tb.CriticalSection(name="alone")
     with pytest.raises(InvalidArgumentError, match="section alone is within itself"):
         section.execute(lambda: section.execute(lambda: tb.constant(1.0)))
-    with pytest.raises(InvalidArgumentError, match="expected fn to be a function, got 3"):
+    with pytest.raises(InvalidArgumentError, match="expected fn to be a function, got int 3"):
         section.execute(3)
     with (
         pytest.raises(InvalidArgumentError, match="index is -1, expected at least 0"),

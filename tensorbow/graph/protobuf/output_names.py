@@ -23,10 +23,11 @@ _ONE_OUTPUT = {
     "softmax": "Softmax",
     "value": "TensorArrayGatherV3 TensorArrayReadV3",
     "y": "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil ComplexAbs Cos Cosh Erf Erfc Exp Expm1 Floor "
-    "IsFinite IsNan Lgamma Log Log1p LogicalNot Neg Reciprocal Round Rsqrt Sigmoid Sign Sin Sinh Sqrt Square "
-    "Tan Tanh Transpose",
-    "z": "Add AddV2 Atan2 Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual LogicalAnd LogicalOr "
-    "Maximum Minimum Mul NotEqual Pow RealDiv SigmoidGrad Sub TanhGrad",
+    "Invert IsFinite IsNan Lgamma Log Log1p LogicalNot Neg Reciprocal Round Rsqrt Sigmoid Sign Sin Sinh Sqrt "
+    "Square Tan Tanh Transpose",
+    "z": "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Equal FloorDiv FloorMod Greater GreaterEqual "
+    "LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mul NotEqual Pow RealDiv RightShift "
+    "SigmoidGrad Sub TanhGrad",
 }
 _SEVERAL_OUTPUTS = {
     "BroadcastGradientArgs": ("r0", "r1"),

@@ -23,6 +23,7 @@ SAME_DTYPE = (  # operators whose result has the dtype of their operands
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum",
     "negative", "absolute", "sign", "floor", "ceil", "rint", "sqrt",
     *FUNCTIONS, "arctan2", "truncate16",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
 )  # fmt: skip
 TRUTH = (  # operators whose result is bool
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
@@ -31,6 +32,7 @@ TRUTH = (  # operators whose result is bool
 FLOATING_ONLY = frozenset(
     ("divide", "floor", "ceil", "rint", "sqrt", *FUNCTIONS, "arctan2", "truncate16", "isfinite", "isnan")
 )  # fmt: skip
+INTEGER_ONLY = frozenset(("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"))
 BOOLEAN_ONLY = frozenset(("logical_and", "logical_or", "logical_not"))
 ANY_DTYPE = frozenset(("equal", "not_equal"))
 
@@ -118,7 +120,8 @@ def apply(operator: str, *operands: Operand) -> Scalar:
     """A node with an operator of SAME_DTYPE or TRUTH; numbers take the other operand's dtype.
 
     floor_divide and remainder have NumPy's signs, and give 0 for an integer divided by 0. maximum and
-    minimum give NaN if an operand is NaN. Raises InternalError for dtypes that do not fit.
+    minimum give NaN if an operand is NaN. Shifts are by at least 0 and less than all bits. Raises
+    InternalError for dtypes that do not fit.
     """
     return _apply(operator, *operands)
 
@@ -132,6 +135,7 @@ def _apply(operator: str, *operands: Operand) -> Scalar:
     wrong = (
         any(node.dtype != dtype for node in nodes)
         or (operator in FLOATING_ONLY and not dtype.is_floating)
+        or (operator in INTEGER_ONLY and not dtype.is_integer)
         or (operator not in ANY_DTYPE and (operator in BOOLEAN_ONLY) != (dtype == bool_))
     )
     if wrong or operator not in SAME_DTYPE + TRUTH:

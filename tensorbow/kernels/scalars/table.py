@@ -124,6 +124,10 @@ def _over(number: Operand, x: Scalar) -> Scalar:
     return apply("divide", number, x)
 
 
+def _shift(name: str) -> Rule:
+    return lambda x, attrs, state: (apply(name, x[0], minimum(maximum(x[1], 0), 8 * x[1].dtype.size - 1)),)
+
+
 RULES: dict[OpDef, Rule] = {
     ops.Less: _operator("less"),
     ops.LessEqual: _operator("less_equal"),
@@ -146,6 +150,12 @@ RULES: dict[OpDef, Rule] = {
     IntegerPow: _operator("power"),
     ops.Maximum: _binary(maximum),
     ops.Minimum: _binary(minimum),
+    ops.BitwiseAnd: _operator("bitwise_and"),
+    ops.BitwiseOr: _operator("bitwise_or"),
+    ops.BitwiseXor: _operator("bitwise_xor"),
+    ops.Invert: _operator("invert"),
+    ops.LeftShift: _shift("left_shift"),
+    ops.RightShift: _shift("right_shift"),
     ops.Neg: _operator("negative"),
     ops.Abs: _operator("absolute"),
     ops.Sign: _operator("sign"),

@@ -28,6 +28,7 @@ _INFIX = {
     "logical_or": "||",
 }
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
+_BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<"}
 _MATH = {"power": "pow", "absolute": "fabs", "arctan2": "atan2", **FUNCTIONS} | {
     name: name for name in ("floor", "ceil", "rint", "sqrt")
 }
@@ -212,8 +213,12 @@ def _floating(operator: str, dtype: DType, values: Sequence[str], helpers: dict[
 def _integer(operator: str, dtype: DType, values: Sequence[str], helpers: dict[str, None]) -> str:
     kind, wide = TYPES[dtype.name], _UNSIGNED.get(dtype.name, "")
     parts = [f"({wide}){value}" for value in values]
-    if operator in _ARITHMETIC:
-        return f"({kind})({parts[0]} {_ARITHMETIC[operator]} {parts[1]})"
+    if operator in (infix := _ARITHMETIC | _BITWISE):
+        return f"({kind})({parts[0]} {infix[operator]} {parts[1]})"
+    if operator == "right_shift":  # a signed number keeps its sign
+        return f"({kind})({values[0]} >> {values[1]})"
+    if operator == "invert":
+        return f"({kind})~{parts[0]}"
     if operator == "negative":
         return f"({kind})(({wide})0 - {parts[0]})"
     if operator == "absolute":

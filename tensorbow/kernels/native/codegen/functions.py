@@ -7,7 +7,8 @@ network's equal blocks, share their code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from llvmlite import ir
@@ -22,13 +23,14 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.program.plan import Group, Ref
 
 ALIGNMENT = 64  # bytes of alignment that code may assume for arrays
+REFUSES = "refuses"  # name of a function of `compile_groups`
 FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # flush-to-zero bit of x86's MXCSR: for results, not operands
 
 
 def compile_groups(
     runs: Sequence[Sequence[Group]], status: Ref, target: Target, folder: Path | None
 ) -> NativeCode:
-    """Compiles the functions of all runs, see `Functions.add_run`.
+    """Compiles the functions of all runs, see `Functions.add_run` and `add_refuses`.
 
     status: the sticky status, read by predicated calls. Uses the code cached in `folder`, if there is any.
     """
@@ -37,6 +39,7 @@ def compile_groups(
         functions = Functions(status, target)
         for number, groups in enumerate(runs):
             functions.add_run(number, groups)
+        functions.add_refuses()
         return functions.module
 
     return compile_unless_kept(plan_key(runs, status) if folder is not None else None, write, target, folder)
@@ -51,14 +54,6 @@ def compile_unless_kept(
     """
     kept = kept_code(key, target, folder) if key is not None else None
     return kept or compile_module(write(), target, folder, key)
-
-
-def any_refuses(groups: Iterable[Group], status: Ref, target: Target) -> bool:
-    """True if the code of one of the calls, which all have some, may refuse its input."""
-    functions = Functions(status, target)
-    return any(
-        block.name.startswith(REFUSED) for group in groups for block in functions.call(group)[0].basic_blocks
-    )
 
 
 class Functions:
@@ -92,6 +87,13 @@ class Functions:
             refused = calls.emit(builder, bases, first, end)
             self.restore(builder, before)
             builder.ret(refused)
+
+    def add_refuses(self) -> None:
+        """Adds a function that gives 1 if one of the calls so far may refuse its input, else 0."""
+        blocks = chain.from_iterable(body.basic_blocks for body in self._bodies.values())
+        function = ir.Function(self.module, SIGNATURE, REFUSES)
+        refuses = any(block.name.startswith(REFUSED) for block in blocks)
+        ir.IRBuilder(function.append_basic_block("entry")).ret(index(int(refuses)))
 
     def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
         """Emits that results below 1.2e-38 become 0 from here on; gives the value for `restore`.

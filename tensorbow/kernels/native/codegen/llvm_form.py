@@ -28,7 +28,10 @@ _FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
     **{name: getattr(vector_math, name) for name in ("exp", "expm1", "log", "log1p", "tanh", "erf")},
 }
 _FLOATING = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv", "negative": "fneg"}
-_INTEGER = {"add": "add", "subtract": "sub", "multiply": "mul", "negative": "neg"}
+_INTEGER = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "negative": "neg", "bitwise_and": "and_",
+    "bitwise_or": "or_", "bitwise_xor": "xor", "invert": "not_", "left_shift": "shl",
+}  # fmt: skip
 INTEGERS_RAISE = frozenset(("floor_divide", "remainder", "power"))  # left to the reference kernel
 
 
@@ -150,6 +153,8 @@ def _integer(emitter: Emitter, operator: str, dtype: DType, values: Sequence[ir.
     b = emitter.builder
     if operator in _INTEGER:
         return getattr(b, _INTEGER[operator])(*values)
+    if operator == "right_shift":
+        return (b.lshr if dtype == uint8 else b.ashr)(*values)
     if operator == "absolute":
         (x,) = values
         if dtype == uint8:

@@ -13,7 +13,7 @@ from tensorbow.kernels.merging import touch
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import (
     ALIGNMENT,
-    any_refuses,
+    REFUSES,
     compile_groups,
     compile_unless_kept,
 )
@@ -116,10 +116,8 @@ class RoundCode:
 
     @cached_property
     def may_refuse(self) -> bool:
-        """True if a call of a function may refuse its input."""
-        calls = [*chain.from_iterable(self.calls)]
-        calls.sort(key=lambda group: all(ref.dtype.is_floating for ref in group.inputs))  # quick to find one
-        return any_refuses(calls, self._state["status"], self._segments.target)
+        """True if a call of the step may refuse its input."""
+        return self._segments.code().function(REFUSES)(0) == 1
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""

@@ -43,7 +43,7 @@ def index_checks(executable: Executable, groups: Iterable[Group]) -> list[IndexC
         if group.definition is SparseSoftmaxCrossEntropyWithLogits:
             least, extent = 0, group.inputs[0].shape[1]
         elif group.definition in (GatherV2, GatherGrad):
-            array = group.inputs[0]
+            array = group.outputs[0] if group.definition is GatherGrad else group.inputs[0]
             least = NO_ROW if group.attrs["allow_unused"] else 0
             extent = array.shape[group.attrs["axis"] % len(array.shape)]
         else:

@@ -12,6 +12,7 @@ from tensorbow.kernels.scalars import results_of, symbols
 from tensorbow.kernels.scalars.expression import (
     BOOLEAN_ONLY,
     FLOATING_ONLY,
+    INTEGER_ONLY,
     SAME_DTYPE,
     TRUTH,
     apply,
@@ -27,6 +28,7 @@ from tests.kernels.test_scalar_averaged_updates import correct, difference, upda
 BINARY = (
     {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum"}
     | {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"}
+    | {"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
 )  # fmt: skip
 LAYOUTS = [
     MapLayout((), ((True,), (True,)), 1, True, False, "int"),
@@ -46,7 +48,7 @@ def every_operator(kind):
     results = []
     for name in SAME_DTYPE + TRUTH:
         boolean = name in BOOLEAN_ONLY or name in ("equal", "not_equal")
-        numeric = name not in BOOLEAN_ONLY and (kind.is_floating or name not in FLOATING_ONLY)
+        numeric = name not in BOOLEAN_ONLY | (INTEGER_ONLY if kind.is_floating else FLOATING_ONLY)
         if boolean if kind == bool_ else numeric:
             results.append(apply(name, *((x, y) if name in BINARY else (x,))))
     results += [cast(x, other) for other in DTYPES.values() if other != kind]

@@ -1,0 +1,82 @@
+"""`tb.io`: files, records and their decoding, under TensorFlow's names."""
+
+from tensorbow.input_ops import (
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    SparseFeature,
+    VarLenFeature,
+    decode_compressed,
+    decode_csv,
+    decode_raw,
+    deserialize_many_sparse,
+    matching_files,
+    parse_example,
+    parse_single_example,
+    parse_single_sequence_example,
+    parse_tensor,
+    read_file,
+    serialize_many_sparse,
+    serialize_sparse,
+    serialize_tensor,
+    write_file,
+)
+from tensorbow.input_ops.file_ops import match_filenames_once
+from tensorbow.input_ops.jpeg_headers import extract_jpeg_shape, is_jpeg
+from tensorbow.input_ops.picture_ops import (
+    decode_and_crop_jpeg,
+    decode_bmp,
+    decode_gif,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    encode_jpeg,
+    encode_png,
+)
+from tensorbow.io import gfile
+from tensorbow.python_io import TFRecordCompressionType, TFRecordOptions, TFRecordWriter, tf_record_iterator
+from tensorbow.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
+from tensorbow.string_ops import decode_base64, encode_base64
+
+__all__ = [
+    "FIFOQueue",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
+    "SparseFeature",
+    "TFRecordCompressionType",
+    "TFRecordOptions",
+    "TFRecordWriter",
+    "VarLenFeature",
+    "decode_and_crop_jpeg",
+    "decode_base64",
+    "decode_bmp",
+    "decode_compressed",
+    "decode_csv",
+    "decode_gif",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "decode_raw",
+    "deserialize_many_sparse",
+    "encode_base64",
+    "encode_jpeg",
+    "encode_png",
+    "extract_jpeg_shape",
+    "gfile",
+    "is_jpeg",
+    "match_filenames_once",
+    "matching_files",
+    "parse_example",
+    "parse_single_example",
+    "parse_single_sequence_example",
+    "parse_tensor",
+    "read_file",
+    "serialize_many_sparse",
+    "serialize_sparse",
+    "serialize_tensor",
+    "tf_record_iterator",
+    "write_file",
+]
