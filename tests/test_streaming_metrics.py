@@ -95,11 +95,106 @@ def test_intersection_over_union_of_the_classes_that_occur() -> None:
     assert value == pytest.approx(np.mean(shares), rel=1e-5)
     assert updates[-1].shape == (5, 5)
     assert updates[-1].sum() == 36
+    assert run(lambda a, b: tb.metrics.mean_iou(a, b, 5, 0.5), labels, said)[1][-1].sum() == 18
 
 
 def test_shapes_must_agree_and_collections_get_both() -> None:
     with tb.Graph().as_default():
         with pytest.raises(InvalidArgumentError, match=r"metrics.recall: labels are .* the same shape"):
             tb.metrics.recall([1, 0], [1])
+        with pytest.raises(InvalidArgumentError, match=r"recall_at_thresholds: .*at least one number"):
+            tb.metrics.recall_at_thresholds([1], [1], [])
         value, update = tb.metrics.precision([1], [1], None, "now", ["then"])
         assert (tb.get_collection("now"), tb.get_collection("then")) == ([value], [update])
+
+
+THRESHOLDS = [0.1, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_counts_and_shares_for_each_threshold(weighted: bool) -> None:
+    w = WEIGHTS if weighted else np.ones_like(WEIGHTS)
+    expected: dict[str, list[float]] = {}
+    for threshold in THRESHOLDS:
+        truth, said = LABELS == 1, threshold < SCORES
+        tp, fp, fn, tn = (
+            float(((a & b) * w).sum())
+            for a, b in ((truth, said), (~truth, said), (truth, ~said), (~truth, ~said))
+        )
+        figures = {"true_positives": tp, "false_positives": fp, "false_negatives": fn, "true_negatives": tn}
+        figures |= {"precision": tp / (tp + fp), "recall": tp / (tp + fn)}
+        for name, figure in figures.items():
+            expected.setdefault(name, []).append(figure)
+    for name, figures_of_all in expected.items():
+        make = getattr(tb.metrics, f"{name}_at_thresholds")
+        columns = (LABELS, SCORES, WEIGHTS) if weighted else (LABELS, SCORES)
+        value, updates = run(lambda a, b, *more, make=make: make(a, b, THRESHOLDS, *more), *columns)
+        np.testing.assert_allclose(value, figures_of_all, rtol=1e-5)
+        np.testing.assert_allclose(updates[-1], value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("at", [0.3, 0.75])
+def test_sensitivity_and_specificity_at_each_other(at: float) -> None:
+    limits = np.arange(-1, 199) / 199 + 1 / 199
+    limits[0], limits[-1] = -1, 2
+    truth, said = LABELS.ravel() == 1, SCORES.ravel() > limits[:, None]
+    sensitivity = (said & truth).sum(1) / truth.sum()
+    specificity = (~said & ~truth).sum(1) / (~truth).sum()
+    value, updates = run(lambda a, b: tb.metrics.sensitivity_at_specificity(a, b, at), LABELS, SCORES)
+    assert value == pytest.approx(sensitivity[abs(specificity - at).argmin()], rel=1e-5)
+    assert updates[-1] == pytest.approx(value, rel=1e-6)
+    value, updates = run(lambda a, b: tb.metrics.specificity_at_sensitivity(a, b, at), LABELS, SCORES)
+    far = abs(sensitivity - at)
+    assert value == pytest.approx(specificity[far == far.min()].max(), rel=1e-5)
+    assert updates[-1] == pytest.approx(value, rel=1e-6)
+
+
+def test_means_of_errors_shares_and_tensors() -> None:
+    y = RNG.normal(size=(4, 9)).astype(np.float32)
+    scale = np.where(WEIGHTS < 0.3, 0, WEIGHTS)
+    relative = np.where(scale > 0, abs(SCORES - y) / np.where(scale > 0, scale, 1), 0)
+    value, updates = run(tb.metrics.mean_relative_error, y, SCORES, scale)
+    assert value == pytest.approx(relative.mean(), rel=1e-5)
+    assert updates[-1] == pytest.approx(value, rel=1e-6)
+    value, _ = run(lambda v, w: tb.metrics.percentage_below(v, 0.4, w), SCORES, WEIGHTS)
+    assert value == pytest.approx(((SCORES < 0.4) * WEIGHTS).sum() / WEIGHTS.sum(), rel=1e-5)
+
+
+def test_mean_of_each_element() -> None:
+    weights = np.where(WEIGHTS < 0.4, 0, WEIGHTS)
+    weights[:, 4] = 0
+
+    def of_matrices(values: Any, *more: Any) -> Any:
+        return tb.metrics.mean_tensor(*(tb.reshape(each, [3, 3]) for each in (values, *more)))
+
+    value, updates = run(of_matrices, SCORES, weights)
+    total = weights.sum(0)
+    expected = np.where(total > 0, (SCORES * weights).sum(0) / np.where(total > 0, total, 1), 0)
+    np.testing.assert_allclose(value, expected.reshape(3, 3), rtol=1e-5)
+    np.testing.assert_allclose(updates[-1], value, rtol=1e-6)
+    np.testing.assert_allclose(run(of_matrices, SCORES)[0], SCORES.mean(0).reshape(3, 3), rtol=1e-5)
+    with (
+        tb.Graph().as_default(),
+        pytest.raises(InvalidArgumentError, match=r"mean_tensor: .*shape that is known"),
+    ):
+        tb.metrics.mean_tensor(tb.placeholder(tb.float32, [None]))
+
+
+def test_cosine_distance() -> None:
+    a, b = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (SCORES, WEIGHTS))
+    value, updates = run(lambda a, b: tb.metrics.mean_cosine_distance(a, b, 0), a, b)
+    assert value == pytest.approx(1 - (a * b).sum(1).mean(), rel=1e-4)
+    assert updates[0] == pytest.approx(1 - (a[0] * b[0]).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mean_accuracy_of_the_classes(weighted: bool) -> None:
+    labels, said = RNG.integers(0, 3, (4, 9)), RNG.integers(0, 3, (4, 9))
+    w = WEIGHTS if weighted else np.ones_like(WEIGHTS)
+    more = (WEIGHTS,) if weighted else ()
+    value, updates = run(
+        lambda a, b, *w: tb.metrics.mean_per_class_accuracy(a, b, 4, *w), labels, said, *more
+    )
+    shares = [(w * (labels == c) * (said == c)).sum() / (w * (labels == c)).sum() for c in range(3)]
+    np.testing.assert_allclose(updates[-1], [*shares, 0], rtol=1e-5)
+    assert value == pytest.approx(np.mean([*shares, 0]), rel=1e-5)
