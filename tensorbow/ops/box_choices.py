@@ -53,7 +53,8 @@ def _shares_of(boxes: Array) -> Callable[[int, Sequence[int]], Array]:
         both = np.minimum(high[chosen], high[index]) - np.maximum(low[chosen], low[index])
         common = np.prod(np.maximum(both, 0), axis=1)
         union = area[chosen] + area[index] - common
-        return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+        found: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+        return found
 
     return shares
 

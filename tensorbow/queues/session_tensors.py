@@ -125,8 +125,8 @@ def _store_of(call: HostCall) -> SessionTensors:
 
 
 def _handle_in(call: HostCall) -> str:
-    handle: bytes = call.inputs[0][()]
-    return handle.decode("utf-8", "backslashreplace")
+    handle: Any = call.inputs[0][()]
+    return str(handle, "utf-8", "backslashreplace")
 
 
 def _keep(call: HostCall) -> Array:

@@ -57,6 +57,14 @@ CALLS: Mapping[str, Call] = {
         sorts={**_WHOLES, "data_format": "choice or none"},
         names=_MADE,
     ),
+    **{
+        f"nn.{way}_pool1d": Call(
+            lambda: {"input": np.ones((1, 4, 2), np.float32), "ksize": 2, "strides": 1, "padding": "SAME"},
+            sorts={"ksize": "count", "strides": "count", "data_format": "choice"},
+            names=("pool", *_MADE),
+        )
+        for way in ("avg", "max")
+    },
     "nn.pool": Call(
         lambda: {"input": images(), "window_shape": [2, 2], "pooling_type": "MAX", "padding": "SAME"},
         sorts={
