@@ -52,6 +52,7 @@ from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import Scaffold
 from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessionCreator
+from tensorbow.training.session_manager import SessionManager
 from tensorbow.training.supervisor import Supervisor
 from tensorbow.training.sync_replicas import SyncReplicasOptimizer
 
@@ -74,6 +75,7 @@ __all__ = [
     "Saver",
     "SaverDef",
     "Scaffold",
+    "SessionManager",
     "StepCounterHook",
     "SummarySaverHook",
     "Supervisor",

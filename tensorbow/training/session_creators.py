@@ -20,7 +20,8 @@ AsScaffold: TypeAlias = Annotated[Scaffold, instance(Scaffold, expected="a tb.tr
 
 
 @contextmanager
-def _closed_on_errors(session: Session) -> Iterator[None]:
+def closed_on_errors(session: Session) -> Iterator[None]:
+    """Context that closes a session if an error ends it."""
     try:
         yield
     except BaseException:
@@ -62,7 +63,7 @@ class ChiefSessionCreator(SessionCreator):
         """A new session over the default graph. Raises FailedPreconditionError if values are missing."""
         self.scaffold.finalize()
         session = Session(self.target, get_default_graph(), self._config, **self._options)
-        with _closed_on_errors(session):
+        with closed_on_errors(session):
             self.scaffold.prepare(session, lambda: self._restored(session))
         return session
 
@@ -99,7 +100,7 @@ class WorkerSessionCreator(SessionCreator):
         """A new session over the default graph. Raises FailedPreconditionError if no values come in time."""
         self.scaffold.finalize()
         session = Session(self.target, get_default_graph(), self._config, **self._options)
-        with _closed_on_errors(session):
+        with closed_on_errors(session):
             if self.scaffold.ready_for_local_init_op is None:
                 await_variables(session, self.max_wait_secs)
             else:
