@@ -177,6 +177,9 @@ from tensorbow.queues import (
     RandomShuffleQueue,
     SparseConditionalAccumulator,
     StagingArea,
+    delete_session_tensor,
+    get_session_handle,
+    get_session_tensor,
     py_func,
 )
 from tensorbow.readers import (
@@ -457,6 +460,7 @@ __all__ = [
     "count_up_to",
     "custom_gradient",
     "debugging",
+    "delete_session_tensor",
     "device",
     "double",
     "dtypes",
@@ -473,6 +477,8 @@ __all__ = [
     "get_default_graph",
     "get_default_session",
     "get_local_variable",
+    "get_session_handle",
+    "get_session_tensor",
     "get_variable",
     "get_variable_scope",
     "gfile",

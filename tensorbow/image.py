@@ -3,7 +3,16 @@
 from tensorbow.input_ops import jpeg_headers, picture_ops
 from tensorbow.input_ops.jpeg_headers import *
 from tensorbow.input_ops.picture_ops import *
-from tensorbow.ops import image_boxes, image_colors, image_edges, image_geometry, image_similarity, resizing
+from tensorbow.ops import (
+    box_choices,
+    image_boxes,
+    image_colors,
+    image_edges,
+    image_geometry,
+    image_similarity,
+    resizing,
+)
+from tensorbow.ops.box_choices import *
 from tensorbow.ops.image_boxes import *
 from tensorbow.ops.image_colors import *
 from tensorbow.ops.image_edges import *
@@ -13,6 +22,7 @@ from tensorbow.ops.patches import extract_image_patches
 from tensorbow.ops.resizing import *
 
 __all__ = ["extract_image_patches"]
+__all__ += box_choices.__all__
 __all__ += image_boxes.__all__
 __all__ += image_colors.__all__
 __all__ += image_edges.__all__

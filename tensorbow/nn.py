@@ -48,11 +48,21 @@ from tensorbow.ops.ordering import *
 from tensorbow.ops.pooling import *
 from tensorbow.ops.pooling_positions import *
 from tensorbow.ops.sparse_lookups import *
+from tensorbow.ops.spatial_blocks import depth_to_space, space_to_batch, space_to_depth
 from tensorbow.ops.statistics import *
 from tensorbow.ops.volumes import *
 from tensorbow.ops.windowed import *
 
-__all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
+__all__ = [
+    "conv1d",
+    "depth_to_space",
+    "relu",
+    "rnn_cell",
+    "sigmoid",
+    "space_to_batch",
+    "space_to_depth",
+    "tanh",
+]
 __all__ += activations.__all__
 __all__ += attention.__all__
 __all__ += average_pooling.__all__

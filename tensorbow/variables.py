@@ -43,10 +43,14 @@ from tensorbow.kinds import (
     one_of,
     refuse,
 )
+from tensorbow.ops import nd_writes, scatter
 from tensorbow.ops.checks import CheckBelow
 from tensorbow.ops.control import group, identity, no_op
 from tensorbow.ops.elementwise import add
+from tensorbow.ops.indexing import gather
+from tensorbow.ops.nd_indexing import gather_nd
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
+from tensorbow.ops.variable_rows import of_positions, of_slices, reading, skipping_unused
 from tensorbow.specs import Array, DType, SaveSliceInfo, TensorShape, TensorSpec
 
 
@@ -339,6 +343,22 @@ class Variable(TensorOperators):
     def count_up_to(self, limit: AxisNumber) -> Tensor:
         """Adds 1 to an integer scalar below `limit`, and returns the value before; see `tb.count_up_to`."""
         return count_up_to(self, limit)
+
+    scatter_add = of_slices("scatter_add", skipping_unused(scatter.ScatterAdd), "Adds")
+    scatter_sub = of_slices("scatter_sub", skipping_unused(scatter.ScatterSub), "Subtracts")
+    scatter_update = of_slices("scatter_update", scatter.scatter_update, "Sets")
+    scatter_mul = of_slices("scatter_mul", scatter.scatter_mul, "Multiplies by")
+    scatter_div = of_slices("scatter_div", scatter.scatter_div, "Divides by")
+    scatter_max = of_slices("scatter_max", scatter.scatter_max, "Takes the greater of it and")
+    scatter_min = of_slices("scatter_min", scatter.scatter_min, "Takes the smaller of it and")
+    batch_scatter_update = of_slices(
+        "batch_scatter_update", nd_writes.batch_scatter_update, "Sets, in each example,"
+    )
+    scatter_nd_add = of_positions("scatter_nd_add", nd_writes.scatter_nd_add)
+    scatter_nd_sub = of_positions("scatter_nd_sub", nd_writes.scatter_nd_sub)
+    scatter_nd_update = of_positions("scatter_nd_update", nd_writes.scatter_nd_update)
+    sparse_read = reading("sparse_read", gather, "The rows `indices` of the value: `tb.gather`.")
+    gather_nd = reading("gather_nd", gather_nd, "The slices of the value at positions: `tb.gather_nd`.")
 
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
         with self.graph.as_default():

@@ -304,3 +304,45 @@ def test_a_counter_ends(session):
 
 def test_variables_take_use_resource():
     assert tb.Variable([1.0], True, None, False, use_resource=True).shape == [1]
+
+
+def test_methods_that_write_rows(session):
+    v = tb.Variable([[8.0, 9.0], [2.0, 4.0]])
+    start(session)
+    for write, expected in (
+        (lambda: v.scatter_add(tb.IndexedSlices([[1.0, 1.0], [1.0, 0.0], [9.0, 9.0]], [0, 0, -1])), [10, 10]),
+        (lambda: v.scatter_sub(tb.IndexedSlices([[1.0, 2.0], [9.0, 9.0]], [0, -1])), [9, 8]),
+        (lambda: v.scatter_mul(tb.IndexedSlices([[2.0, 1.0]], [0])), [18, 8]),
+        (lambda: v.scatter_div(tb.IndexedSlices([[3.0, 1.0]], [0]), use_locking=True), [6, 8]),
+        (lambda: v.scatter_max(tb.IndexedSlices([[7.0, 7.0]], [0])), [7, 8]),
+        (lambda: v.scatter_min(tb.IndexedSlices([[9.0, 7.5]], [0])), [7, 7.5]),
+        (lambda: v.scatter_update(tb.IndexedSlices([[1.0, 2.0]], [0]), name="put"), [1, 2]),
+        (lambda: v.scatter_nd_add([[0, 1], [0, 1]], [1.0, 2.0]), [1, 5]),
+        (lambda: v.scatter_nd_sub([[0]], [[1.0, 1.0]]), [0, 4]),
+        (lambda: v.scatter_nd_update([[0, 0]], [3.0]), [3, 4]),
+        (lambda: v.batch_scatter_update(tb.IndexedSlicesValue([[5.0], [4.0]], [[1], [1]])), [3, 5]),
+        (lambda: v.scatter_add(tb.IndexedSlicesValue([[2.0, 0.0]], [0])), [5, 5]),
+    ):
+        result = session.run(write())
+        assert result[0].tolist() == expected
+        assert result[1].tolist() == [2, 4]
+    assert session.run(v.sparse_read([1, 1])).tolist() == [[2, 4]] * 2
+    assert session.run(v.gather_nd([[1, 1], [0, 0]])).tolist() == [4, 5]
+    with pytest.raises(InvalidArgumentError, match=r"Variable.scatter_add: .*tb.IndexedSlices"):
+        v.scatter_add([1.0])
+
+
+def test_rows_of_each_example(session):
+    start_value = np.zeros((2, 3, 4, 2), np.float32)
+    v = tb.Variable(start_value)
+    rng = np.random.default_rng(3)
+    indices, updates = rng.integers(0, 4, (2, 3, 5)), rng.normal(size=(2, 3, 5, 2)).astype(np.float32)
+    fed = tb.placeholder(tb.int64, [None, None, None])
+    start(session)
+    found = session.run(tb.batch_scatter_update(v, fed, updates), {fed: indices})
+    expected = start_value.copy()
+    for i, j, k in np.ndindex(*indices.shape):
+        expected[i, j, indices[i, j, k]] = updates[i, j, k]
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InvalidArgumentError, match="known rank of 1 or more"):
+        tb.batch_scatter_update(v, 1, updates)

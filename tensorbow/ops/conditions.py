@@ -16,7 +16,7 @@ from tensorbow.ops.elementwise import not_equal
 from tensorbow.ops.selection import Select, branches_of
 from tensorbow.specs import NUMBERS, Array, TensorSpec, bool_, compatible, int64
 
-__all__ = ["where"]
+__all__ = ["where", "where_v2"]
 
 
 def _where_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -103,3 +103,12 @@ def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Te
         branches, chooser = branches_of(x, y), as_tensor(condition)
         result: Tensor = Select(_of_rows(chooser, branches), *branches, name=name)
     return result
+
+
+@checked
+def where_v2(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Tensor:
+    """`where`, but a condition `[n]` broadcasts to the last axis of `x` and `y`, as in later TensorFlow."""
+    if x is None or y is None:
+        return where(condition, x, y, name)
+    with graph_of([condition, x, y]).as_default():
+        return Select.tensor(as_tensor(condition), *branches_of(x, y), name=name)

@@ -1,4 +1,4 @@
-"""Boxes in images: crops, outlines, random boxes, and the choice among overlapping ones.
+"""Boxes in images: crops, outlines, and random boxes.
 
 A box is [top, left, bottom, right] in shares of the image: 0 is the first row or column, 1 the last.
 """
@@ -14,7 +14,6 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Attrs,
-    HostCall,
     Kernel,
     KernelCall,
     Tensor,
@@ -60,7 +59,6 @@ from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, float32, in
 __all__ = [
     "crop_and_resize",
     "draw_bounding_boxes",
-    "non_max_suppression",
     "sample_distorted_bounding_box",
 ]
 
@@ -221,66 +219,6 @@ def draw_bounding_boxes(images: Any, boxes: Any, name: Name = None) -> Tensor:
     float32 or float64 in [0, 1]. The boxes of an example have colours in turn; those outside are left out.
     """
     return DrawBoundingBoxes.tensor(images, boxes, name=name)
-
-
-# Choice ---------------------------------------------------------------------------------------------------
-
-
-def _suppress(call: HostCall) -> Array:
-    boxes, scores, most, overlap, least = call.inputs
-    corners = np.sort(boxes.astype(np.float64).reshape(-1, 2, 2), axis=1)  # turned boxes count as they lie
-    low, high = corners[:, 0], corners[:, 1]
-    area = np.prod(high - low, axis=1)
-    kept: list[int] = []
-    for index in np.argsort(-scores, kind="stable").tolist():
-        if len(kept) == int(most) or not scores[index] > least:
-            break
-        both = np.minimum(high[kept], high[index]) - np.maximum(low[kept], low[index])
-        common = np.prod(np.maximum(both, 0), axis=1)
-        union = area[kept] + area[index] - common
-        if not (common > float(overlap) * union).any():
-            kept.append(index)
-    return np.array(kept, np.int32)
-
-
-def _suppressed_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    boxes, scores, most = inputs[:3]
-    require_dtype("non_max_suppression", boxes, FLOATING, "boxes")
-    require_dtype("non_max_suppression", scores, FLOATING, "scores")
-    require_dtype("non_max_suppression", most, (int32,), "max_output_size")
-    if not compatible((None, 4), boxes.shape) or not compatible((None,), scores.shape):
-        raise InvalidArgumentError(
-            f"non_max_suppression: boxes {boxes} and scores {scores}; expected [n, 4] and [n]"
-        )
-    return TensorSpec((None,), int32)
-
-
-NonMaxSuppression = define_op(
-    "NonMaxSuppressionV3",
-    spec=_suppressed_spec,
-    gradient=NOT_DIFFERENTIABLE,
-    host=_suppress,
-    inputs=("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"),
-)
-
-
-@checked
-def non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    max_output_size: Any,
-    iou_threshold: Any = 0.5,
-    score_threshold: Any = float("-inf"),
-    name: Name = None,
-) -> Tensor:
-    """Indices (int32) of at most `max_output_size` boxes by falling score, of which no two overlap.
-
-    boxes: [n, 4]; scores: [n]. A box is left out if its intersection with one of a higher score is more than
-    `iou_threshold` of their union, or its score at most `score_threshold`. In the dynamic mode.
-    """
-    with graph_of([boxes, scores, max_output_size]).as_default():
-        limits = (as_tensor(each, float32) for each in (iou_threshold, score_threshold))
-        return NonMaxSuppression.tensor(boxes, scores, max_output_size, *limits, name=name)
 
 
 # Random boxes ---------------------------------------------------------------------------------------------

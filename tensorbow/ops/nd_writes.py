@@ -22,7 +22,7 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import Flag, Name, checked, refuse
-from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.arrays import concat, reshape, stack
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
@@ -37,6 +37,7 @@ from tensorbow.ops.selection import cast, select
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
 
 __all__ = [
+    "batch_scatter_update",
     "scatter_nd_add",
     "scatter_nd_sub",
     "scatter_nd_update",
@@ -137,6 +138,34 @@ def scatter_nd_update(
 ) -> Tensor:
     """Sets a variable at positions, see `scatter_nd_add`; of equal positions the last one stays."""
     return _write(ScatterNdUpdate, ref, indices, updates, name)
+
+
+@checked
+def batch_scatter_update(
+    ref: Any, indices: Any, updates: Any, use_locking: Flag = True, name: Name = None
+) -> Tensor:
+    """Sets the rows of each example of a variable; returns its new value. On CPU devices.
+
+    ref: [d1, ..., dn, rows, ...]; indices: int32 or int64 [d1, ..., dn, k], of a known rank of 1 or more;
+    updates: [d1, ..., dn, k, ...]. `ref[i1, ..., in, indices[i1, ..., in, j]] = updates[i1, ..., in, j]`; of
+    equal rows the last one stays. Raises InvalidArgumentError as `scatter_nd_update` does.
+    """
+    if not hasattr(ref, "_as_graph_element"):
+        raise refuse("batch_scatter_update", "ref", "a variable to write", ref)
+    with ref.graph.as_default(), name_scope(name or "batch_scatter_update"):
+        rows = as_tensor(indices)
+        require_dtype("batch_scatter_update", rows.spec, (int32, int64), "indices")
+        if not rows.shape.ndims:
+            raise InvalidArgumentError(
+                f"batch_scatter_update: indices are {rows.spec}, expected a known rank of 1 or more; use "
+                "tb.scatter_nd_update"
+            )
+        extents = shape(rows)
+        columns = [rows]
+        for axis in reversed(range(rows.shape.ndims - 1)):
+            along = reshape(number_range(extents[axis]), [-1, *[1] * (rows.shape.ndims - 1 - axis)])
+            columns.insert(0, broadcast_to(cast(along, rows.dtype), extents))
+        return scatter_nd_update(ref, stack(columns, -1), updates)
 
 
 def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:

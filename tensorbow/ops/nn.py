@@ -38,7 +38,7 @@ from tensorbow.ops.axis_order import MovedAxes
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, subtract
+from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, relu, subtract
 from tensorbow.ops.embedding_shards import lookup_in_shards, with_norms_up_to
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
@@ -57,6 +57,7 @@ __all__ = [
     "embedding_lookup",
     "l2_loss",
     "log_softmax",
+    "relu_layer",
     "softmax",
     "xw_plus_b",
     "zero_fraction",
@@ -364,6 +365,12 @@ def dropout(
 def xw_plus_b(x: Any, weights: Any, biases: Any, name: Name = None) -> Tensor:
     """matmul(x, weights) + biases: `x` [batch, inputs], `weights` [inputs, units], `biases` [units]."""
     return bias_add(matmul(x, weights), biases, name=name)
+
+
+@checked
+def relu_layer(x: Any, weights: Any, biases: Any, name: Name = None) -> Tensor:
+    """relu of `xw_plus_b`."""
+    return relu(xw_plus_b(x, weights, biases), name)
 
 
 @checked

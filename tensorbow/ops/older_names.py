@@ -17,6 +17,7 @@ from tensorbow.kinds import (
     one_of,
     refuse,
 )
+from tensorbow.kinds import is_tensor as is_of_graph
 from tensorbow.ops.arrays import transpose
 from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.control import identity
@@ -33,7 +34,10 @@ __all__ = [
     "arg_min",
     "argsort",
     "clip_by_average_norm",
+    "executing_eagerly",
+    "guarantee_const",
     "identity_n",
+    "is_tensor",
     "shape_n",
     "sort",
     "to_bfloat16",
@@ -169,3 +173,19 @@ def _sorted(op: str, values: Any, axis: int, direction: str, name: str | None) -
         for each in results:
             each.set_shape(dims)
         return results
+
+
+def executing_eagerly() -> bool:
+    """False: programs are graphs."""
+    return False
+
+
+@checked
+def guarantee_const(input: Any, name: Name = None) -> Tensor:
+    """`input`: the compiler finds by itself what does not change."""
+    return identity(input, name)
+
+
+def is_tensor(x: Any) -> bool:
+    """True for tensors and variables of a graph, sparse tensors and IndexedSlices."""
+    return is_of_graph(x)

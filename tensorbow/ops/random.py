@@ -52,6 +52,7 @@ from tensorbow.specs import (
 )
 
 __all__ = [
+    "get_seed",
     "random_normal",
     "random_shuffle",
     "random_uniform",
@@ -190,7 +191,8 @@ def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | Non
     return DropoutMask.tensor(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed, name=name)
 
 
-def get_seed(op_seed: int | None) -> tuple[int, int]:
+@checked
+def get_seed(op_seed: Seed) -> tuple[int, int]:
     """The seeds (graph's, op's) of a random op made now, by TensorFlow's rules.
 
     Without an op seed, the graph's seed and the number of ops so far determine it; without either,

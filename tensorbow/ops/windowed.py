@@ -20,12 +20,16 @@ from tensorbow.ops.sliding_windows import make_axis
 from tensorbow.ops.spatial_blocks import batch_to_space_nd, space_to_batch_nd
 from tensorbow.ops.volumes import avg_pool3d, conv3d, max_pool3d
 
-__all__ = ["convolution", "pool"]
+__all__ = ["avg_pool1d", "convolution", "max_pool1d", "pool"]
 
 Wholes = Annotated[Any, optional(sequence(whole(1), "a list of whole numbers of at least 1"))]
 WindowLayout = Annotated[
     "str | None", optional(one_of("NWC", "NCW", "NHWC", "NCHW", "NDHWC", "NCDHW", any_case=True))
 ]
+StepsOfWindow = Annotated[
+    Any, sequence(whole(1), "a whole number of at least 1, or a list of one", lone=True)
+]
+StepsLayout = Annotated[str, one_of("NWC", "NCW", any_case=True)]
 PoolingType = Annotated[str, one_of("AVG", "MAX", any_case=True)]
 
 
@@ -142,3 +146,32 @@ def pool(
 
     with x.graph.as_default(), name_scope(name or "pool"):
         return _channels_last(x, axes, dilated, is_second)
+
+
+@checked
+def max_pool1d(
+    input: Any,
+    ksize: StepsOfWindow,
+    strides: StepsOfWindow,
+    padding: Padding,
+    data_format: StepsLayout = "NWC",
+    name: Name = None,
+) -> Tensor:
+    """The maximum of each window of sequences [batch, steps, channels]: `pool` along one axis.
+
+    ksize, strides: a whole number, or a list of one. With data format NCW the channels are second.
+    """
+    return pool(input, ksize, "MAX", padding, None, strides, name or "max_pool1d", data_format)
+
+
+@checked
+def avg_pool1d(
+    input: Any,
+    ksize: StepsOfWindow,
+    strides: StepsOfWindow,
+    padding: Padding,
+    data_format: StepsLayout = "NWC",
+    name: Name = None,
+) -> Tensor:
+    """The mean of each window of sequences, see `max_pool1d`."""
+    return pool(input, ksize, "AVG", padding, None, strides, name or "avg_pool1d", data_format)

@@ -25,6 +25,13 @@ from tensorbow.queues.map_staging_area import MapStagingArea
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
+from tensorbow.queues.session_tensors import (
+    TensorHandle,
+    delete_session_tensor,
+    get_session_handle,
+    get_session_tensor,
+    takes_handle,
+)
 from tensorbow.queues.staging_area import StagingArea
 
 __all__ = [
@@ -41,9 +48,13 @@ __all__ = [
     "RandomShuffleQueue",
     "SparseConditionalAccumulator",
     "StagingArea",
+    "TensorHandle",
     "add_queue_runner",
     "batch",
     "batch_join",
+    "delete_session_tensor",
+    "get_session_handle",
+    "get_session_tensor",
     "input_producer",
     "limit_epochs",
     "maybe_batch",
@@ -57,4 +68,5 @@ __all__ = [
     "slice_input_producer",
     "start_queue_runners",
     "string_input_producer",
+    "takes_handle",
 ]

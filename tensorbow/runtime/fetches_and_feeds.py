@@ -15,6 +15,7 @@ from tensorbow.ops.constant import to_array
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.indexed_slices import IndexedSlices, IndexedSlicesValue
 from tensorbow.ops.sparse_tensors import SparseTensor
+from tensorbow.queues import TensorHandle, takes_handle
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
 GraphElements: TypeAlias = Sequence[Tensor | Operation]
@@ -112,6 +113,8 @@ class Arguments:
             raise InvalidArgumentError(
                 f"feed {tensor.name}: {shown(value)} cannot be fed; run it first and feed its value"
             )
+        if tensor.dtype.is_string and isinstance(value, TensorHandle) and takes_handle(tensor):
+            value = value.to_raw_string()
         try:
             array = to_array(value, tensor.dtype)
         except InvalidArgumentError as error:

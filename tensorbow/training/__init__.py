@@ -12,7 +12,9 @@ from tensorbow.checkpoint_files import (
 from tensorbow.training.checkpoint_state import (
     CheckpointState,
     checkpoint_exists,
+    get_checkpoint_mtimes,
     get_checkpoint_state,
+    remove_checkpoint,
     update_checkpoint_state,
 )
 from tensorbow.training.checkpoint_values import (
@@ -87,6 +89,7 @@ __all__ = [
     "export_meta_graph",
     "finite_or_none",
     "finite_values",
+    "get_checkpoint_mtimes",
     "get_checkpoint_state",
     "import_meta_graph",
     "init_from_checkpoint",
@@ -102,6 +105,7 @@ __all__ = [
     "read_graph",
     "read_metrics",
     "record_line",
+    "remove_checkpoint",
     "save_arrays",
     "save_model",
     "summary_iterator",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from tensorbow.checkpoint_files.checkpoint_paths import STATE, STATE_LIMIT, existing_file
+from tensorbow.checkpoint_files.checkpoint_paths import STATE, STATE_LIMIT, existing_file, remove_files
 from tensorbow.errors import DataLossError, TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.kinds import PATH, AsPath, Text, checked, optional, sequence
@@ -19,6 +19,7 @@ NEWEST, ALL, BEST = (
     f"{which}model_checkpoint_path{plural}" for which, plural in (("", ""), ("all_", "s"), ("best_", ""))
 )
 Paths: TypeAlias = Annotated["Sequence[str] | None", optional(sequence(PATH, "a list of paths"))]
+PathsThere: TypeAlias = Annotated["Sequence[str]", sequence(PATH, "a list of paths")]
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,16 @@ def _relative(checkpoint: str, folder: Path) -> str:
 def checkpoint_exists(checkpoint_prefix: AsPath) -> bool:
     """True if there is a checkpoint of this path, with or without its suffix."""
     return existing_file(checkpoint_prefix).is_file()
+
+
+@checked
+def get_checkpoint_mtimes(checkpoint_prefixes: PathsThere) -> list[float]:
+    """When each checkpoint was written, in seconds since 1970; those that are not there are left out."""
+    files = map(existing_file, checkpoint_prefixes)
+    return [file.stat().st_mtime for file in files if file.is_file()]
+
+
+@checked
+def remove_checkpoint(checkpoint_prefix: AsPath) -> None:
+    """Deletes a checkpoint of this path, with its shards and its graph, if there is one."""
+    remove_files(checkpoint_prefix)

@@ -12,6 +12,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import get_default_graph
 from tensorbow.kinds import AsPath, NonNegative, Text, checked, instance
 from tensorbow.runtime import AsConfig, Session
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.runtime.session_creators import PAUSE_S, SessionCreator, await_variables
 from tensorbow.training.scaffold import NAMED, Scaffold
 
@@ -109,11 +110,13 @@ class WorkerSessionCreator(SessionCreator):
         return session
 
     def _await(self, session: Session, ready_op: Any) -> None:
-        deadline = time.monotonic() + self.max_wait_secs
+        wait = LongWait(self.max_wait_secs)
         while missing := Scaffold.missing(session, ready_op):
-            if time.monotonic() > deadline:
+            names = ", ".join(missing[:NAMED])
+            wait.tell(f"WorkerSessionCreator: the chief has not initialised {names}; start the chief")
+            if wait.left_s < 0:
                 raise FailedPreconditionError(
                     f"WorkerSessionCreator: waited {self.max_wait_secs:g} s for the chief to initialise "
-                    f"{', '.join(missing[:NAMED])}; start the chief, or give max_wait_secs"
+                    f"{names}; start the chief, or give max_wait_secs"
                 )
             time.sleep(PAUSE_S)

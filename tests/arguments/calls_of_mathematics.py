@@ -169,6 +169,11 @@ CALLS: Mapping[str, Call] = {
         sorts={"ref": "variable", "updates": "tensor", "use_locking": "flag"},
         names=("scatter_nd",),
     ),
+    "batch_scatter_update": Call(
+        lambda: {"ref": tb.Variable([[1.0], [2.0]]), "indices": [[0], [0]], "updates": [[1.0], [2.0]]},
+        sorts={"ref": "variable", "updates": "tensor", "use_locking": "flag"},
+        names=("scatter_nd", "scatter_nd_update"),
+    ),
     **_calls(
         "tensor_scatter_add tensor_scatter_sub tensor_scatter_update",
         lambda: {"tensor": [1.0, 2.0], "indices": [[1]], "updates": [1.0]},

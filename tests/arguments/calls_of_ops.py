@@ -186,10 +186,11 @@ CALLS: Mapping[str, Call] = {
         names=("add_n",),
     ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
-    "where": Call(
+    **_ops(
+        "where where_v2",
         lambda: {"condition": truths(), "x": 1.0, "y": vector()},
         sorts={"condition": "tensor", "x": "tensor", "y": "tensor"},
-        names=("select",),
+        names=("select", "where"),
     ),
     **_ops(
         "nn.crelu nn.elu nn.gelu nn.hard_sigmoid nn.hard_swish nn.mish nn.relu6 nn.selu nn.silu nn.softplus "
@@ -453,6 +454,11 @@ CALLS: Mapping[str, Call] = {
         sorts={"weights": "tensor", "biases": "tensor"},
         names=("matmul", "bias_add"),
     ),
+    "nn.relu_layer": Call(
+        lambda: {"x": x23(), "weights": np.ones((3, 2), np.float32), "biases": [1.0, 2.0]},
+        sorts={"weights": "tensor", "biases": "tensor"},
+        names=("matmul", "bias_add", "xw_plus_b"),
+    ),
     "nn.zero_fraction": Call(lambda: {"value": x23()}, names=("equal", "mean", "cast")),
     "nn.embedding_lookup": Call(
         lambda: {"params": x23(), "ids": [1]},
@@ -713,7 +719,7 @@ CALLS: Mapping[str, Call] = {
         }.items()
     },
     **_ops(
-        "space_to_depth depth_to_space",
+        "nn.space_to_depth depth_to_space",
         lambda: {"input": tb.zeros([1, 2, 2, 4]), "block_size": 2},
         sorts={"block_size": "count"},
         names=("expand_dims",),
@@ -731,7 +737,7 @@ CALLS: Mapping[str, Call] = {
         for name, block, pairs in (
             ("space_to_batch_nd", {"block_shape": [2, 2]}, "paddings"),
             ("batch_to_space_nd", {"block_shape": [2, 2]}, "crops"),
-            ("space_to_batch", {"block_size": 2}, "paddings"),
+            ("nn.space_to_batch", {"block_size": 2}, "paddings"),
             ("batch_to_space", {"block_size": 2}, "crops"),
         )
     },
@@ -977,6 +983,9 @@ CALLS: Mapping[str, Call] = {
         sorts={"tensors": "tensors or none", "dtype": "dtype or none"},
     ),
     "assert_proper_iterable": Call(lambda: {"values": [1]}, sorts={"values": "anything"}),
+    "is_tensor": Call(lambda: {"x": x23()}, sorts={"x": "anything"}),
+    "guarantee_const": Call(lambda: {"input": x23()}, names=("identity",)),
+    "get_seed": Call(lambda: {"op_seed": 1}, sorts={"op_seed": "seed or none"}),
     "is_numeric_tensor": Call(lambda: {"tensor": x23()}, sorts={"tensor": "anything"}),
     **dict.fromkeys(("is_non_decreasing", "is_strictly_increasing"), Call(lambda: {"x": vector()})),
     "assert_integer": Call(lambda: {"x": [1]}, sorts={"message": "name"}),

@@ -187,6 +187,11 @@ CALLS: Mapping[str, Call] = {
         lambda: {"thread": threading.Thread()}, {"thread": "object"}, target=coordinator("register_thread")
     ),
     "Coordinator.request_stop": Call(dict, {"ex": "anything"}, target=coordinator("request_stop")),
+    "get_session_handle": Call(lambda: {"data": [1.0]}, {"data": "tensor"}),
+    **{
+        name: Call(lambda more=more: {"handle": "x;0;1", **more}, {"handle": "object"})
+        for name, more in (("get_session_tensor", {"dtype": tb.float32}), ("delete_session_tensor", {}))
+    },
     "py_func": Call(
         lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
         {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},

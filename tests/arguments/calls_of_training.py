@@ -482,6 +482,14 @@ CALLS: Mapping[str, Call] = {
             "latest_filename": "text",
         },
     ),
+    "train.get_checkpoint_mtimes": Call(
+        lambda: {"checkpoint_prefixes": [f"{folder()}/model"]},
+        {"checkpoint_prefixes": "anything"},
+    ),
+    "train.remove_checkpoint": Call(
+        lambda: {"checkpoint_prefix": f"{folder()}/model"},
+        {"checkpoint_prefix": "text"},
+    ),
     "train.checkpoint_exists": Call(
         lambda: {"checkpoint_prefix": f"{folder()}/model"},
         {"checkpoint_prefix": "text"},

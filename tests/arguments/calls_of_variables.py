@@ -118,6 +118,32 @@ CALLS: Mapping[str, Call] = {
         )
         for name, more in (("count_up_to", True), ("Variable.count_up_to", False))
     },
+    **{
+        f"Variable.{method}": Call(
+            lambda: {"sparse_delta": tb.IndexedSlices([1.0], [0])},
+            {"sparse_delta": "object", "use_locking": "flag"},
+            target=lambda method=method: getattr(weights(), method),
+        )
+        for method in (
+            *("batch_scatter_update", "scatter_add", "scatter_div", "scatter_max", "scatter_min"),
+            *("scatter_mul", "scatter_sub", "scatter_update"),
+        )
+    },
+    **{
+        f"Variable.{method}": Call(
+            lambda: {"indices": [[1]], "updates": [1.0]},
+            {"updates": "tensor"},
+            target=lambda method=method: getattr(weights(), method),
+            names=("scatter_nd",),
+        )
+        for method in ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
+    },
+    **{
+        f"Variable.{method}": Call(
+            lambda: {"indices": [[1]]}, target=lambda method=method: getattr(weights(), method)
+        )
+        for method in ("gather_nd", "sparse_read")
+    },
     "Variable.eval": Call(
         lambda: {"session": initialized()},
         {"session": "nothing"},

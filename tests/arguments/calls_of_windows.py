@@ -57,6 +57,14 @@ CALLS: Mapping[str, Call] = {
         sorts={**_WHOLES, "data_format": "choice or none"},
         names=_MADE,
     ),
+    **{
+        f"nn.{way}_pool1d": Call(
+            lambda: {"input": np.ones((1, 4, 2), np.float32), "ksize": 2, "strides": 1, "padding": "SAME"},
+            sorts={"ksize": "count", "strides": "count", "data_format": "choice"},
+            names=("pool", *_MADE),
+        )
+        for way in ("avg", "max")
+    },
     "nn.pool": Call(
         lambda: {"input": images(), "window_shape": [2, 2], "pooling_type": "MAX", "padding": "SAME"},
         sorts={
@@ -149,11 +157,26 @@ CALLS: Mapping[str, Call] = {
         lambda: {"images": images(), "boxes": np.ones((1, 1, 4), np.float32)},
         sorts={"images": "tensor", "boxes": "tensor"},
     ),
-    "image.non_max_suppression": Call(
-        lambda: {"boxes": np.ones((1, 4), np.float32), "scores": [1.0], "max_output_size": 1},
+    **{
+        f"image.non_max_suppression{way}": Call(
+            lambda: {"boxes": np.ones((1, 4), np.float32), "scores": [1.0], "max_output_size": 1},
+            sorts={
+                **dict.fromkeys(
+                    ("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"), "tensor"
+                ),
+                "pad_to_max_output_size": "flag",
+                "soft_nms_sigma": "positive",
+            },
+            names=("non_max_suppression", "NonMaxSuppressionWithScores"),
+        )
+        for way in ("", "_padded", "_with_scores")
+    },
+    "image.non_max_suppression_overlaps": Call(
+        lambda: {"overlaps": np.ones((1, 1), np.float32), "scores": [1.0], "max_output_size": 1},
         sorts=dict.fromkeys(
-            ("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"), "tensor"
+            ("overlaps", "scores", "max_output_size", "overlap_threshold", "score_threshold"), "tensor"
         ),
+        names=("non_max_suppression", "NonMaxSuppressionWithOverlaps"),
     ),
     "image.sample_distorted_bounding_box": Call(
         lambda: {"image_size": [4, 5, 3], "bounding_boxes": np.ones((1, 1, 4), np.float32)},

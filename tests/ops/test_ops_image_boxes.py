@@ -87,6 +87,34 @@ def test_boxes_of_which_none_overlap(session: tb.Session) -> None:
     assert chosen(9, 0.5, 0.6) == [4, 0]
 
 
+def test_chosen_boxes_with_their_number_scores_and_overlaps(session: tb.Session) -> None:
+    boxes = np.array([[0, 0, 2, 2], [0, 1, 2, 3], [9, 9, 8, 8], [0, 0, 2, 2]], np.float32)
+    scores = np.array([0.9, 0.6, 0.8, 0.5], np.float32)  # the first two share a third of their union
+    chosen, count = tb.image.non_max_suppression_padded(boxes, scores, 4, 0.3, pad_to_max_output_size=True)
+    assert chosen.shape == [4]
+    assert [each.tolist() for each in session.run([chosen, count])] == [[0, 2, 0, 0], 2]
+    few, count = tb.image.non_max_suppression_padded(boxes, scores, 4, 0.3)
+    assert [each.tolist() for each in session.run([few, count])] == [[0, 2], 2]
+    hard = session.run(tb.image.non_max_suppression_with_scores(boxes, scores, 4))
+    assert hard[0].tolist() == [0, 2, 1]
+    assert hard[1].tolist() == scores[[0, 2, 1]].tolist()
+    order, lowered = session.run(
+        tb.image.non_max_suppression_with_scores(boxes, scores, 4, soft_nms_sigma=0.5)
+    )
+    assert order.tolist() == [0, 2, 1, 3]
+    by_third = np.exp(-1 / 9)
+    np.testing.assert_allclose(lowered, [0.9, 0.8, 0.6 * by_third, 0.5 * np.exp(-1) * by_third], rtol=1e-6)
+    above = tb.image.non_max_suppression_with_scores(boxes, scores, 4, 0.5, 0.2, soft_nms_sigma=0.5)
+    assert session.run(above[0]).tolist() == [0, 2, 1]
+    overlaps = np.eye(4, dtype=np.float32)
+    overlaps[2, 0] = overlaps[0, 2] = 0.7
+    for most, limit, expected in ((4, 0.5, [0, 1, 3]), (4, 0.7, [0, 2, 1, 3]), (1, 0.7, [0])):
+        found = tb.image.non_max_suppression_overlaps(overlaps, scores, most, limit)
+        assert session.run(found).tolist() == expected
+    with pytest.raises(InvalidArgumentError, match=r"overlaps float32\[4, 4, 1\].*\[n, n\]"):
+        tb.image.non_max_suppression_overlaps(overlaps[..., None], scores, 4)
+
+
 def test_random_boxes_cover_an_object(session: tb.Session) -> None:
     objects = np.array([[[0.2, 0.3, 0.6, 0.7]]], np.float32)
     sampled = tb.image.sample_distorted_bounding_box([60, 80, 3], objects, seed=4, min_object_covered=0.5)

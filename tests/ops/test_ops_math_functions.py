@@ -90,3 +90,30 @@ def test_classes_under_their_later_name(session: tb.Session) -> None:
     drawn = tb.random.categorical(tb.log([[0.0, 1.0], [1.0, 0.0]]), 3, tb.int32, seed=1)
     found = session.run(drawn)
     assert (found.dtype, found.tolist()) == (np.int32, [[1] * 3, [0] * 3])
+
+
+def test_further_names(session: tb.Session) -> None:
+    x = np.random.default_rng(4).normal(size=(2, 5, 3)).astype(np.float32)
+    pairs = np.stack([x[:, :-1], x[:, 1:]])
+    assert np.allclose(session.run(tb.nn.max_pool1d(x, 2, 1, "VALID")), pairs.max(0))
+    assert np.allclose(session.run(tb.nn.avg_pool1d(x, [2], [1], "VALID")), pairs.mean(0))
+    turned = tb.nn.max_pool1d(x.transpose(0, 2, 1), 2, 2, "SAME", data_format="NCW")
+    expected = np.stack([x[:, :2].max(1), x[:, 2:4].max(1), x[:, 4]], 2)
+    assert np.allclose(session.run(turned), expected)
+    assert tb.nn.depth_to_space is tb.depth_to_space
+    w, b = np.ones((3, 2), np.float32), np.array([0.5, -0.5], np.float32)
+    assert np.allclose(session.run(tb.nn.relu_layer(x[0], w, b)), np.maximum(x[0] @ w + b, 0), atol=1e-6)
+    square = np.arange(4.0).reshape(2, 2)
+    assert session.run(tb.where_v2([True, False], square, -square)).tolist() == [[0, -1], [2, -3]]
+    assert session.run(tb.where([True, False], square, -square)).tolist() == [[0, 1], [-2, -3]]
+    assert session.run(tb.where_v2([False, True])).tolist() == [[1]]
+    assert session.run(tb.guarantee_const([1.0])).tolist() == [1]
+    assert [tb.is_tensor(each) for each in (tb.constant(1), tb.Variable(1.0), 1.0, square)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not tb.executing_eagerly()
+    tb.set_random_seed(3)
+    assert tb.get_seed(5) == (3, 5)

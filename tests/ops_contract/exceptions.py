@@ -24,6 +24,7 @@ STRUCTURAL = {
             *("SparseAccumulatorApplyGradient", "SparseAccumulatorTakeGradient", "StagingArea"),
             *("Barrier", "BarrierClose", "BarrierInsertMany", "BarrierTakeMany"),
             *("BarrierIncompleteSize", "BarrierReadySize", "MapClear", "MapIncompleteSize", "MapPeek"),
+            *("DeleteSessionTensor", "GetSessionHandleV2", "GetSessionTensor", "SessionHandle"),
             *("MapSize", "MapStage", "MapStagingArea", "MapUnstage", "MapUnstageNoKey"),
         ),
         "functions of the host: tests/queues",
@@ -109,7 +110,10 @@ STRUCTURAL = {
         ("ImageWindow", "ImageWindowGrad", "ResizeImages", "ResizeImagesGrad"),
         "functions of the host: tests/ops/test_ops_images.py",
     ),
-    "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
+    **{
+        f"NonMaxSuppression{name}": "a function of the host: tests/ops/test_ops_image_boxes.py"
+        for name in ("V3", "WithOverlaps", "WithScores")
+    },
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(
         (

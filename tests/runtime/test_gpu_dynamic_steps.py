@@ -177,6 +177,24 @@ def test_values_of_a_loop_stay_on_the_gpu(swaps: bool) -> None:
         gc.collect()
 
 
+def test_values_that_a_session_keeps_stay_on_the_gpu() -> None:
+    with tb.Graph().as_default(), emulated_runtime() as runtime, gpu_of(runtime) as gpu:
+        x = tb.placeholder(tb.float32, [SIDE, SIDE])
+        kept = tb.get_session_handle(tb.matmul(x, x))
+        with tb.Session(device=gpu) as session:
+            handle = session.run(kept, {x: matrix()})
+            holder, data = tb.get_session_tensor(handle, tb.float32)
+            total = tb.reduce_sum(data * 2.0)
+            wanted = 2 * np.sum(matrix() @ matrix())
+            session.run(total, {holder: handle})
+            runtime.log.clear()
+            np.testing.assert_allclose(session.run(total, {holder: handle}), wanted, rtol=1e-3)
+            assert NBYTES not in copies(runtime, "DEVICE_TO_HOST") + copies(runtime, "HOST_TO_DEVICE")
+            assert NBYTES in copies(runtime, "DEVICE_TO_DEVICE")
+            np.testing.assert_allclose(handle.eval(), matrix() @ matrix(), rtol=1e-4, atol=1e-5)
+        gc.collect()
+
+
 def test_a_trace_has_the_same_spans_whether_values_stay_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with tb.Graph().as_default(), emulated_runtime() as runtime, gpu_of(runtime) as gpu:
         fetches, feeds = loop_with_gradient()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.checkpoint_files.checkpoint_paths import existing_file
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.training import saver as saver_module
 
@@ -449,6 +450,11 @@ def test_whether_a_checkpoint_exists(session, v, path):
     written = tb.train.Saver([v]).save(session, path)
     assert tb.train.checkpoint_exists(path)
     assert tb.train.checkpoint_exists(written)
+    (found,) = tb.train.get_checkpoint_mtimes([written, f"{path}-other"])
+    assert found == pytest.approx(existing_file(written).stat().st_mtime)
+    tb.train.remove_checkpoint(written)
+    assert not tb.train.checkpoint_exists(path)
+    assert tb.train.get_checkpoint_mtimes([written]) == []
 
 
 # keep_checkpoint_every_n_hours: KeepCheckpointEveryNHoursTest -------------------------------------------
