@@ -63,8 +63,8 @@ class MultiGpuReplicator(Replicator):
         replicas_per_gpu: one count for all devices, one per device, or "auto": the first call of `train` or
             `run` begins with `tune`, with its own arguments; that takes 20 seconds at most, and calls
             input_fn anew for each number.
-        sync: default: `ssgd` for several devices with one replica each or with backup, else `sma`; `sma` also
-            with "auto", or where an option of averaging or dispatch `fcfs` is given.
+        sync: default: `ssgd` for several devices, of all workers, with one replica each or with backup, else
+            `sma`; `sma` also with "auto", or where an option of averaging or dispatch `fcfs` is given.
         dispatch: `fcfs`, for `train`: inputs go to the replica that is free first (Crossbow, VLDB 2019,
             section 4), so that a fast one takes more. Replicas wait for each other at each averaging, so give
             a tau greater than 1, or sync `none`. Not reproducible. Refused for steps on the mean gradient,
@@ -97,13 +97,14 @@ class MultiGpuReplicator(Replicator):
         more["replica_mode"] = replica_mode
         self._is_auto = isinstance(replicas_per_gpu, str)
         given = 1 if isinstance(replicas_per_gpu, str) else replicas_per_gpu
+        counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
+        of_workers = self.workers.all_gather(max(counts))  # each calls it, whatever its options are
         if sync is None and (self._is_auto or backup):
             sync = "ssgd" if backup else "sma"
         if sync is None:
-            counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging, dispatch=dispatch) == Synchronisation()
             several = len(counts) * self.workers.size > 1
-            sync = "ssgd" if plain and several and max(counts) == 1 else "sma"
+            sync = "ssgd" if plain and several and max(of_workers) == 1 else "sma"
         options, defaults = Synchronisation(sync, **averaging, **more), Synchronisation()
         ignored = [name for name in averaging if getattr(options, name) != getattr(defaults, name)]
         if options.sync in ("ssgd", "none") and ignored:

@@ -44,6 +44,7 @@ def public_packages() -> list[str]:
             "dtypes",
             "flags",
             "gfile",
+            "graph_util",
             "image",
             "io.gfile",
             "linalg",

@@ -117,6 +117,7 @@ FACADES = {
     "tensorbow.dtypes",
     "tensorbow.flags",
     "tensorbow.gfile",
+    "tensorbow.graph_util",
     "tensorbow.image",
     "tensorbow.io",
     "tensorbow.io.gfile",

@@ -32,6 +32,7 @@ MODULES = (
     "tensorbow.interop",
     "tensorbow.interop.onnx",
     "tensorbow.interop.torch",
+    "tensorbow.graph_util",
     "tensorbow.profiler",
     "tensorbow.python_io",
     "tensorbow.flags",

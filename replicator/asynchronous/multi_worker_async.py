@@ -64,7 +64,7 @@ class MultiWorkerAsyncReplicator:
         device: Text = "/cpu:0",
         gpus_per_worker: NonNegative = 0,
     ):
-        """num_shards: processes that the variables are shared out to, by size.
+        """num_shards: processes that the variables are shared out to, by size; at most as many as variables.
 
         staleness: a worker waits while it is more than so many steps ahead of the slowest; None: it never
             waits. Workers that are not heard of for `worker_timeout_s` are not waited for.
@@ -126,9 +126,9 @@ class MultiWorkerAsyncReplicator:
         moving averages, is added at the shards.
         Yields results of one worker's step: arrays `[1, ...]` in the nest that step_fn returns, None for
         operations. Raises an error of a worker's step or inputs, naming the worker, InvalidArgumentError or
-        UnimplementedError for a step that cannot be asynchronous, UnimplementedError without Ray,
-        AlreadyExistsError for a folder with another training's checkpoints. Begins with the values of the
-        initialisers, or those of `restore`.
+        UnimplementedError for a step that cannot be asynchronous, InvalidArgumentError for one with fewer
+        variables than there are shards, UnimplementedError without Ray, AlreadyExistsError for a folder with
+        another training's checkpoints. Begins with the values of the initialisers, or those of `restore`.
         """
         if self._processes is not None:
             raise FailedPreconditionError("train: this Replicator trains already; end that loop first")

@@ -207,7 +207,15 @@ def first_sequence(last: int) -> int:
 
 
 def shared_out(step: SharedStep, shards: int) -> list[list[str]]:
-    """Names of the variables of each shard: the largest first, each to the shard with the fewest bytes."""
+    """Names of the variables of each shard: the largest first, each to the shard with the fewest bytes.
+
+    Raises InvalidArgumentError for more shards than variables: each is a process, and has one at least.
+    """
+    if shards > len(step.variables):
+        raise InvalidArgumentError(
+            f"num_shards: expected at most {len(step.variables)}, as many as step_fn has variables, since "
+            f"each shard is a process that keeps whole variables, got {shards}; give fewer"
+        )
     owned: list[list[str]] = [[] for _ in range(shards)]
     load = [0] * shards
     for variable in sorted(step.variables, key=lambda each: (-each.value.nbytes, each.name)):

@@ -74,13 +74,13 @@ class Rollback:
 
         In rounds of native code only recipes are kept: copies of arrays would take as long as a short round.
         """
-        if self._in_whole_rounds and not _are_recipes(inputs):
-            self.forget()
-            return False
-        if self._state is None and not self._in_whole_rounds:
+        if self._in_whole_rounds:
+            if not (isinstance(inputs, LaunchRecipes) or _are_recipes(inputs)):
+                self.forget()
+                return False
+        elif self._state is None:
             return True
-        is_old = perf_counter() >= self._copy_again_s or self._nbytes > INPUTS_NBYTES
-        return self._each_round or is_old
+        return self._each_round or perf_counter() >= self._copy_again_s or self._nbytes > INPUTS_NBYTES
 
     @property
     def is_possible(self) -> bool:
@@ -150,9 +150,7 @@ def rollback_for(
 
 
 def _are_recipes(inputs: Sequence[BatchInputs | BatchRun]) -> bool:
-    """True if the devices make the batches of a launch."""
-    if isinstance(inputs, LaunchRecipes):
-        return True
+    """True if the devices make the batches of a launch that is given replica by replica."""
     first = inputs[0]
     return isinstance(first[0] if isinstance(first, BatchRun) else first, BatchRecipe)
 

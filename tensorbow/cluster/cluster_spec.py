@@ -16,7 +16,9 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of an address such as `host:2222` or `[::1]:2222`. Raises InvalidArgumentError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdecimal() or not 0 <= int(port) < 1 << 16:
-        raise InvalidArgumentError(f"address: expected host:port, as 'localhost:2222', got {address!r:.80}")
+        raise InvalidArgumentError(
+            f"address: expected host:port, as 'localhost:2222', with a port below 65536, got {address!r:.80}"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -30,6 +30,7 @@ from tensorbow.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.specs import DTYPES, Array, DType
 from tensorbow.strict_json import parse_json
 
@@ -244,9 +245,9 @@ def connect(
 
     Raises UnavailableError if nothing answers, PermissionDeniedError for another token.
     """
-    deadline, pause_s = time.monotonic() + timeout_s, 0.02
+    wait, pause_s = LongWait(timeout_s), 0.02
     while True:
-        left = deadline - time.monotonic()
+        left = wait.left_s
         try:
             sock = socket.create_connection(split_address(address), timeout=max(left, 0.05))
             try:
@@ -261,13 +262,12 @@ def connect(
                 sock.close()
                 raise
         except (OSError, UnavailableError) as error:
-            if not starts or time.monotonic() + pause_s >= deadline:
-                reason = " ".join(str(error).split())
-                silent = UnavailableError(
-                    f"{peer} at {address} does not answer ({reason}); start its tb.train.Server, and check "
-                    "that its address can be reached from here"
-                )
-                raise named(silent, peer) from None
+            reason = " ".join(str(error).split())
+            silent = f"{peer} at {address} does not answer ({reason}); start its tb.train.Server"
+            if not starts or pause_s >= wait.left_s:
+                remedy = ", and check that its address can be reached from here"
+                raise named(UnavailableError(silent + remedy), peer) from None
+            wait.tell(silent)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
 

@@ -161,6 +161,7 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("capacity", "compression", "first_n", "limit", "min_after_dequeue", "precision",
                      "summarize", "width"), _whole("")),
     "hash_key": _wholes(" of 64 bits", 0, 2 * INT64 - 1),
+    "sparse": _tuple_of("bools", lambda item: isinstance(item, bool)),
     "select_cols": _optional(_wholes(" of at least 0", 0)),
     "func": _Kind("a function", callable),
     "object": _Kind("what the function changes, or None", lambda value: True),

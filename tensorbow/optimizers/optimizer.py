@@ -172,10 +172,10 @@ class Optimizer(ABC):
     def apply_gradients(
         self, grads_and_vars: Items, global_step: GlobalStep = None, name: Name = None
     ) -> Operation:
-        """The operation that applies gradients; ignores pairs without a gradient.
+        """The operation that applies gradients, of the given name or the optimiser's.
 
-        Raises InvalidArgumentError if no gradient is left, and for items that are no (gradient, variable)
-        pair.
+        Ignores pairs without a gradient. Raises InvalidArgumentError if no gradient is left, and for items
+        that are no (gradient, variable) pair.
         """
         pairs = pairs_of(grads_and_vars)
         self._constants.clear()
@@ -189,14 +189,14 @@ class Optimizer(ABC):
             self._create_slots([v for _, v in pairs])
             scheduled = self._scheduled(graph, global_step)
             step = global_step if scheduled is None else scheduled.step
-            with name_scope(name or self.name):
+            with name_scope(name or self.name) as scope:
                 rates = self._rates(list(dict.fromkeys(v.dtype for _, v in pairs)), scheduled)
                 updates: list[Any] = [self._update(v, g, rates[v.dtype]) for g, v in pairs]
                 updates += self._finish(updates, [v for _, v in pairs])
                 if step is not None:
                     with control_dependencies(updates):
                         updates.append(step.assign_add(1))
-                train_op = group(*updates, name="update")
+                train_op = group(*updates, name=scope)
                 train_op.graph.add_to_collection(GraphKeys.TRAIN_OP, train_op)
                 return train_op
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tensorbow.graph import Operation
+from tensorbow.graph import Operation, Tensor
 from tensorbow.runtime.session import Session
 from tensorbow.variables import Variable, global_variables
 
 
-def prepare_variables(session: Session, initializer: Operation, restore: Callable[[], bool]) -> bool:
+def prepare_variables(session: Session, initializer: Operation | Tensor, restore: Callable[[], bool]) -> bool:
     """Gives the global variables values, as TensorFlow's SessionManager does; True if they were restored.
 
     restore: sets variables from a checkpoint; False if there is none. With a checkpoint, variables of a

@@ -10,6 +10,7 @@ from typing import Any
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import GraphKeys, Operation, get_default_graph
 from tensorbow.ops.control import group
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.runtime.session import Session
 from tensorbow.variables import (
     global_variables,
@@ -80,11 +81,13 @@ def await_variables(session: Session, max_wait_secs: float) -> None:
         )
     with session.graph.as_default():
         variables = [variable.op for variable in global_variables()]
-    deadline = time.monotonic() + max_wait_secs
+    wait = LongWait(max_wait_secs)
     while missing := without_value(variables):
-        if time.monotonic() > deadline:
+        names = ", ".join(missing[:3])
+        wait.tell(f"MonitoredSession: the chief has not initialised {names}; start the chief")
+        if wait.left_s < 0:
             raise FailedPreconditionError(
                 f"MonitoredSession: waited {max_wait_secs:g} s for the chief to initialise "
-                f"{', '.join(missing[:3])}; start the chief, or give max_wait_secs"
+                f"{names}; start the chief, or give max_wait_secs"
             )
         time.sleep(PAUSE_S)

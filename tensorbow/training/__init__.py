@@ -53,6 +53,7 @@ from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import Scaffold
 from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessionCreator
+from tensorbow.training.session_manager import SessionManager
 from tensorbow.training.supervisor import Supervisor
 from tensorbow.training.sync_replicas import SyncReplicasOptimizer
 
@@ -75,6 +76,7 @@ __all__ = [
     "Saver",
     "SaverDef",
     "Scaffold",
+    "SessionManager",
     "StepCounterHook",
     "SummarySaverHook",
     "Supervisor",

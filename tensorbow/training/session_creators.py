@@ -12,6 +12,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import get_default_graph
 from tensorbow.kinds import AsPath, NonNegative, Text, checked, instance
 from tensorbow.runtime import AsConfig, Session
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.runtime.session_creators import PAUSE_S, SessionCreator, await_variables
 from tensorbow.training.scaffold import NAMED, Scaffold
 
@@ -19,7 +20,8 @@ AsScaffold: TypeAlias = Annotated[Scaffold, instance(Scaffold, expected="a tb.tr
 
 
 @contextmanager
-def _closed_on_errors(session: Session) -> Iterator[None]:
+def closed_on_errors(session: Session) -> Iterator[None]:
+    """Context that closes a session if an error ends it."""
     try:
         yield
     except BaseException:
@@ -61,7 +63,7 @@ class ChiefSessionCreator(SessionCreator):
         """A new session over the default graph. Raises FailedPreconditionError if values are missing."""
         self.scaffold.finalize()
         session = Session(self.target, get_default_graph(), self._config, **self._options)
-        with _closed_on_errors(session):
+        with closed_on_errors(session):
             self.scaffold.prepare(session, lambda: self._restored(session))
         return session
 
@@ -98,7 +100,7 @@ class WorkerSessionCreator(SessionCreator):
         """A new session over the default graph. Raises FailedPreconditionError if no values come in time."""
         self.scaffold.finalize()
         session = Session(self.target, get_default_graph(), self._config, **self._options)
-        with _closed_on_errors(session):
+        with closed_on_errors(session):
             if self.scaffold.ready_for_local_init_op is None:
                 await_variables(session, self.max_wait_secs)
             else:
@@ -108,11 +110,13 @@ class WorkerSessionCreator(SessionCreator):
         return session
 
     def _await(self, session: Session, ready_op: Any) -> None:
-        deadline = time.monotonic() + self.max_wait_secs
+        wait = LongWait(self.max_wait_secs)
         while missing := Scaffold.missing(session, ready_op):
-            if time.monotonic() > deadline:
+            names = ", ".join(missing[:NAMED])
+            wait.tell(f"WorkerSessionCreator: the chief has not initialised {names}; start the chief")
+            if wait.left_s < 0:
                 raise FailedPreconditionError(
                     f"WorkerSessionCreator: waited {self.max_wait_secs:g} s for the chief to initialise "
-                    f"{', '.join(missing[:NAMED])}; start the chief, or give max_wait_secs"
+                    f"{names}; start the chief, or give max_wait_secs"
                 )
             time.sleep(PAUSE_S)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
 from tensorbow.errors import (
@@ -18,20 +18,24 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.graph import AsGraph, GraphKeys, get_default_graph
+from tensorbow.graph import AsGraph, GraphKeys, Tensor, get_default_graph
 from tensorbow.kinds import (
     AsPath,
     Flag,
     NonNegative,
     Text,
     checked,
+    instance,
 )
 from tensorbow.queues import Coordinator, start_queue_runners
 from tensorbow.runtime import AsConfig, Session, get_global_step
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.training.saver import Saver
-from tensorbow.training.scaffold import AsSaver, InitFn
-from tensorbow.variables import global_variables, global_variables_initializer, local_variables
+from tensorbow.training.scaffold import AsPiece, AsSaver, InitFn
+from tensorbow.variables import Variable, global_variables, global_variables_initializer, local_variables
+
+AsStep: TypeAlias = Annotated[Any, instance((Variable, Tensor), expected="a variable or tensor")]
 
 PAUSE_S = 0.2  # between two looks whether the variables have values
 
@@ -62,13 +66,18 @@ class Supervisor:
         checkpoint_basename: Text = "model.ckpt",
         init_fn: InitFn = None,
         stop_grace_secs: NonNegative = 30,
+        *,
+        init_op: AsPiece | None = None,
+        global_step: AsStep | None = None,
     ):
         """graph: by default the default graph, which must be complete. is_chief: this process initialises,
         restores and saves; others wait for it. logdir: folder of checkpoints; None saves none.
 
         save_model_secs: between two checkpoints; 0 saves only at the end. init_fn: called with the session
         after the variables were initialised, unless they were restored. stop_grace_secs: how long the threads
-        of queue runners may take to end with a session.
+        of queue runners may take to end with a session. init_op: gives all variables initial values; by
+        default `tb.global_variables_initializer()`. global_step: an integer scalar that numbers the
+        checkpoints; by default the graph's global step, if it has one.
         """
         self.graph = graph if graph is not None else get_default_graph()
         self.is_chief = is_chief
@@ -76,9 +85,9 @@ class Supervisor:
         self._path = None if self._folder is None else self._folder / checkpoint_basename
         self._every_s, self._init_fn, self._grace_s = save_model_secs, init_fn, stop_grace_secs
         with self.graph.as_default():
-            self._initializer = global_variables_initializer()
+            self._initializer = global_variables_initializer() if init_op is None else init_op
             self._saver = saver if saver is not None or not global_variables() else Saver()
-            self._step = get_global_step()
+            self._step = get_global_step() if global_step is None else global_step
         self._stopping = threading.Event()
         self._saving: threading.Thread | None = None
         self._session: Session | None = None
@@ -110,20 +119,21 @@ class Supervisor:
         the background (the chief). options: of `tb.Session`. Raises FailedPreconditionError if the variables
         have no values in time.
         """
-        deadline = time.monotonic() + max_wait_secs
+        wait = LongWait(max_wait_secs)
         while True:
             session = Session(master, self.graph, config, **options)
             try:
                 if self._prepared(session):
                     break
             except (UnavailableError, AbortedError):
-                if time.monotonic() > deadline:
+                if wait.left_s < 0:
                     raise
             except BaseException:
                 session.close()
                 raise
             session.close()
-            if time.monotonic() > deadline:
+            wait.tell("Supervisor: the chief has not initialised the variables; start the chief")
+            if wait.left_s < 0:
                 raise FailedPreconditionError(
                     f"Supervisor: waited {max_wait_secs:g} s for the chief to initialise the variables; "
                     "start it"

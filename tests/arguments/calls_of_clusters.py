@@ -64,7 +64,7 @@ CALLS: Mapping[str, Call] = {
         {
             **{"graph": "nothing", "is_chief": "flag", "logdir": "text or none", "saver": "nothing"},
             **{"save_model_secs": "number", "checkpoint_basename": "text", "init_fn": "function or none"},
-            "stop_grace_secs": "number",
+            **{"stop_grace_secs": "number", "init_op": "nothing", "global_step": "nothing"},
         },
         {"graph": frozenset({"graph"}), "logdir": frozenset({"path"})},
     ),

@@ -24,11 +24,40 @@ def graph(method: str) -> Any:
     return getattr(default, method)
 
 
+def graph_def() -> tb.GraphDef:
+    with tb.Graph().as_default() as own:
+        tb.constant(1.0, name="a")
+        return own.as_graph_def()
+
+
 def x() -> Any:
     return tb.placeholder(tb.float32, [None], name="x")
 
 
 CALLS: Mapping[str, Call] = {
+    "graph_util.extract_sub_graph": Call(
+        lambda: {"graph_def": graph_def(), "dest_nodes": ["a"]},
+        {"graph_def": "object", "dest_nodes": "list of texts"},
+        names=("GraphDef",),
+    ),
+    "graph_util.convert_variables_to_constants": Call(
+        lambda: {
+            "sess": tb.Session(graph=tb.Graph()),
+            "input_graph_def": graph_def(),
+            "output_node_names": ["a"],
+        },
+        {
+            **{"sess": "object", "input_graph_def": "object", "output_node_names": "list of texts"},
+            **dict.fromkeys(
+                ("variable_names_whitelist", "variable_names_blacklist"), "list of texts or none"
+            ),
+        },
+        names=("GraphDef",),
+    ),
+    "graph_util.remove_training_nodes": Call(
+        lambda: {"input_graph": graph_def()},
+        {"input_graph": "object", "protected_nodes": "list of texts or none"},
+    ),
     "device": Call(lambda: {"name": "/cpu:0"}, takes={"name": frozenset(DEVICES)}),
     "Scopes.device": Call(
         lambda: {"device": "/cpu:0"},

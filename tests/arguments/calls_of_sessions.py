@@ -230,6 +230,50 @@ CALLS: Mapping[str, Call] = {
     "train.WorkerSessionCreator": Call(
         dict, {"scaffold": "nothing", "master": "text", "config": "nothing", "max_wait_secs": "number"}
     ),
+    "train.SessionManager": Call(
+        dict,
+        {
+            **dict.fromkeys(("local_init_op", "ready_op", "ready_for_local_init_op", "graph"), "nothing"),
+            **{"recovery_wait_secs": "number", "local_init_run_options": "nothing"},
+            "local_init_feed_dict": "mapping or none",
+        },
+        {
+            **dict.fromkeys(("local_init_op", "ready_op", "ready_for_local_init_op"), frozenset({"tensor"})),
+            "graph": frozenset({"graph"}),
+        },
+    ),
+    "SessionManager.prepare_session": Call(
+        lambda: {"master": "", "init_op": tb.no_op()},
+        {
+            **{"master": "text", "init_op": "object", "saver": "nothing", "wait_for_checkpoint": "flag"},
+            **dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), "text or none"),
+            **{"max_wait_secs": "number", "config": "nothing", "init_feed_dict": "mapping or none"},
+            "init_fn": "function or none",
+        },
+        {
+            **dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), frozenset({"path"})),
+            "init_op": frozenset({"tensor"}),
+        },
+        target=lambda: tb.train.SessionManager().prepare_session,
+        names=("SessionManager", "Session"),
+    ),
+    "SessionManager.recover_session": Call(
+        lambda: {"master": ""},
+        {
+            **{"master": "text", "saver": "nothing", "wait_for_checkpoint": "flag"},
+            **dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), "text or none"),
+            **{"max_wait_secs": "number", "config": "nothing"},
+        },
+        dict.fromkeys(("checkpoint_dir", "checkpoint_filename_with_path"), frozenset({"path"})),
+        target=lambda: tb.train.SessionManager().recover_session,
+        names=("SessionManager", "Session"),
+    ),
+    "SessionManager.wait_for_session": Call(
+        lambda: {"master": ""},
+        {"master": "text", "config": "nothing", "max_wait_secs": "number"},
+        target=lambda: tb.train.SessionManager().wait_for_session,
+        names=("SessionManager", "Session"),
+    ),
     "train.CheckpointSaverHook": Call(
         lambda: {"checkpoint_dir": "folder", "save_steps": 3},
         {

@@ -18,6 +18,7 @@ from tensorbow.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorbow.runtime import long_wait
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tests.cluster.servers import free_addresses, servers_here
 
@@ -331,6 +332,17 @@ def test_a_supervisor_restores_and_the_others_wait_for_the_chief(servers, tmp_pa
     other.stop()
 
 
+def test_a_supervisor_takes_an_operation_that_initialises_and_a_step_that_numbers(servers, tmp_path):
+    with tb.device("/job:ps/task:1"):
+        w, steps = tb.get_variable("w", [2]), tb.get_variable("steps", [], tb.int64, initializer="zeros")
+    options = {"init_op": tb.group(w.assign([3.0, 4.0]), steps.initializer), "global_step": steps}
+    supervisor = tb.train.Supervisor(logdir=tmp_path, **options)
+    with supervisor.managed_session(servers["worker0"].target) as session:
+        assert session.run(w).tolist() == [3, 4]
+        session.run(steps.assign_add(7))
+    assert tb.train.latest_checkpoint(tmp_path).endswith("-7.safetensors")
+
+
 @pytest.mark.parametrize("by", ["MonitoredTrainingSession", "Supervisor"])
 def test_a_chief_that_is_started_again_restores_while_others_train_and_initialises_nothing(
     servers, tmp_path, monkeypatch, by
@@ -402,6 +414,32 @@ def test_scaffolds_of_a_chief_and_of_a_worker_that_waits(servers):
         assert session.run(report).shape == (0,)
         assert session.run(local) == 1  # initialised by the chief's default, since the graph is one
     made[0].close()
+
+
+def test_long_waits_for_other_processes_are_told_of_once(servers, monkeypatch, caplog):
+    monkeypatch.setattr(long_wait, "TOLD_S", 0.01)
+    target, (silent,) = servers["worker0"].target, free_addresses(1)
+
+    def told(wait, said):
+        caplog.clear()
+        with pytest.raises((UnavailableError, FailedPreconditionError)):
+            wait()
+        assert sum(said in line for line in caplog.messages) == 1, caplog.messages
+
+    told(
+        lambda: tb.Session(f"tcp://{silent}", connect_timeout_s=0.2),
+        "start its tb.train.Server; this process",
+    )
+    with tb.device("/job:worker/task:0"):
+        tb.get_variable("weight_of_no_chief", [2])
+    not_yet = "has not initialised weight_of_no_chief; start the chief; this process waits up to 0.3 s"
+    limit = {"max_wait_secs": 0.3}
+    told(lambda: tb.train.MonitoredTrainingSession(target, is_chief=False, **limit), not_yet)
+    scaffold = tb.train.Scaffold(ready_for_local_init_op=tb.report_uninitialized_variables())
+    creator = tb.train.WorkerSessionCreator(scaffold, target, **limit)
+    told(lambda: tb.train.MonitoredSession(creator), not_yet)
+    supervisor = tb.train.Supervisor(is_chief=False)
+    told(lambda: supervisor.prepare_or_wait_for_session(target, **limit), "has not initialised the variables")
 
 
 # Addresses and tokens -----------------------------------------------------------------------------

@@ -196,7 +196,14 @@ def differences_are_told() -> None:
         replicator.init()
 
 
+def different_numbers_choose_one_synchroniser() -> None:
+    for counts, sync in (((1, 1), "ssgd"), ((1, 2), "sma"), ((2, 1), "sma")):
+        replicator = tb.MultiWorkerReplicator(["/cpu:0"], counts[RANK])
+        assert (replicator.synchronisation.sync, replicator.num_replicas) == (sync, sum(counts))
+
+
 equals_one_process()
+different_numbers_choose_one_synchroniser()
 saves_and_goes_on()
 if CASES == "all":
     ends_of_inputs_are_told()

@@ -146,15 +146,15 @@ def test_names_and_slots():
     model = Regression()
     optimizer = MomentumOptimizer(0.1, 0.9)
     update = optimizer.minimize(model.loss)
-    assert update.name == "Momentum/update"
+    assert update.name == "Momentum"
     assert [v.name for v in optimizer.variables()] == ["w/Momentum:0", "b/Momentum:0"]
     assert optimizer.get_slot_names() == ["Momentum"]
     assert optimizer.get_slot(model.w, "Other") is None
     assert tb.trainable_variables() == [model.w, model.b]
     assert len(tb.global_variables()) == 4
     named = MomentumOptimizer(0.1, 0.9, name="Mine").minimize(model.loss)
-    assert named.name == "Mine/update"
-    assert GradientDescentOptimizer(0.1).minimize(model.loss).name == "GradientDescent/update"
+    assert named.name == "Mine"
+    assert GradientDescentOptimizer(0.1).minimize(model.loss).name == "GradientDescent"
 
 
 def test_global_step_counts_after_the_updates(session):
@@ -185,7 +185,7 @@ def test_numbers_become_the_step_scalar_and_schedules_count_by_themselves(sessio
     numbers = [GradientDescentOptimizer(rate).minimize(model.loss) for rate in (0.25, Constant(0.25))]
     optimizer = GradientDescentOptimizer(PiecewiseConstant([10], [0.25, 0.1]))
     update = optimizer.minimize(model.loss)
-    assert update.name == "GradientDescent_2/update"
+    assert update.name == "GradientDescent_2"
     assert [v.name for v in optimizer.variables()] == ["GradientDescent/iterations:0"]
     assert tb.global_variables()[-1] is optimizer.variables()[0]
     for number in numbers:

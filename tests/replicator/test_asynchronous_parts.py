@@ -316,8 +316,11 @@ def test_shards_get_equal_shares():
         loss = tb.add_n([tb.reduce_sum(each) for each in made])
         return PushingOptimizer(tb.train.GradientDescentOptimizer(0.5)).minimize(loss)
 
-    owned = shared_out(worker_of(step, None).shared_step, 2)
-    assert [sorted(names) for names in owned] == [["w0", "w3"], ["w1", "w2"]]
+    shared = worker_of(step, None).shared_step
+    assert [sorted(names) for names in shared_out(shared, 2)] == [["w0", "w3"], ["w1", "w2"]]
+    assert all(len(names) == 1 for names in shared_out(shared, 4))
+    with pytest.raises(tb.errors.InvalidArgumentError, match=r"num_shards: expected at most 4, .* got 100"):
+        shared_out(shared, 100)
 
 
 def test_steps_that_cannot_be_asynchronous_are_refused():

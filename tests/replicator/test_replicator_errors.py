@@ -244,7 +244,7 @@ def test_an_update_that_nothing_runs_is_warned_of(repl):
         return loss
 
     with pytest.warns(
-        UserWarning, match=r"forgetful builds GradientDescent/update, .*optimizer\.minimize\(loss\)"
+        UserWarning, match=r"forgetful builds GradientDescent, .*optimizer\.minimize\(loss\)"
     ) as seen:
         repl.run(forgetful, lambda: ONES)
     assert seen[0].filename == __file__
