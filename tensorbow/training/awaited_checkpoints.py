@@ -30,7 +30,7 @@ def checkpoints_iterator(
 
 
 def _checkpoints(
-    folder: str, interval_s: float, timeout_s: float | None, is_over: Callable[[], Any] | None
+    folder: AsPath, interval_s: float, timeout_s: float | None, is_over: Callable[[], Any] | None
 ) -> Iterator[str]:
     known: str | None = None
     while True:
@@ -44,7 +44,7 @@ def _checkpoints(
         time.sleep(max(0.0, began_s + interval_s - time.monotonic()))
 
 
-def _newer(folder: str, known: str | None, timeout_s: float | None) -> str | None:
+def _newer(folder: AsPath, known: str | None, timeout_s: float | None) -> str | None:
     """The newest checkpoint, once it is another one than the known one; None after the timeout."""
     end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
