@@ -490,6 +490,15 @@ CALLS: Mapping[str, Call] = {
         lambda: {"checkpoint_prefix": f"{folder()}/model"},
         {"checkpoint_prefix": "text"},
     ),
+    "train.checkpoints_iterator": Call(
+        lambda: {"checkpoint_dir": folder()},
+        {
+            "checkpoint_dir": "text",
+            "min_interval_secs": "number",
+            "timeout": "number or none",
+            "timeout_fn": "function or none",
+        },
+    ),
     "train.checkpoint_exists": Call(
         lambda: {"checkpoint_prefix": f"{folder()}/model"},
         {"checkpoint_prefix": "text"},

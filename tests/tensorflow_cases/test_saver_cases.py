@@ -457,6 +457,24 @@ def test_whether_a_checkpoint_exists(session, v, path):
     assert tb.train.get_checkpoint_mtimes([written]) == []
 
 
+def test_checkpoints_as_they_are_written(session, v, tmp_path):
+    saver = tb.train.Saver([v])
+    found, asked = [], []
+
+    def is_over():
+        asked.append(len(found))
+        if len(asked) < 3:
+            saver.save(session, tmp_path / "model", global_step=len(asked))
+        return len(asked) == 3
+
+    for path in tb.train.checkpoints_iterator(tmp_path, timeout=0, timeout_fn=is_over):
+        found.append(path)
+    assert asked == [0, 1, 2]
+    assert found[-1] == tb.train.latest_checkpoint(tmp_path) != found[0]
+    assert len(found) == 2
+    assert [*tb.train.checkpoints_iterator(tmp_path, timeout=0)] == found[-1:]
+
+
 # keep_checkpoint_every_n_hours: KeepCheckpointEveryNHoursTest -------------------------------------------
 
 
