@@ -66,8 +66,8 @@ class Rollback:
         self._state: EngineState | None = None
         self._copy_again_s: float = 0.0 if last is None else last._copy_again_s
         self._inputs: list[Sequence[BatchInputs | BatchRun]] = []  # by launch since the copy, of each replica
-        self._recipes: RoundRecipes | None = None  # those kept last
-        self._nbytes = 0  # of the inputs
+        self._recipes: RoundRecipes | None = None  # those kept last, which their source has, too
+        self._nbytes = 0  # of the other inputs
 
     def is_due(self, inputs: Sequence[BatchInputs | BatchRun]) -> bool:
         """True if a copy is to be made before the next launch, given its inputs by replica.
@@ -104,8 +104,9 @@ class Rollback:
             return
         if isinstance(inputs, LaunchRecipes):
             if inputs.recipes is not self._recipes:
+                if self._recipes is not None:
+                    self._nbytes += self._recipes.picks_drawn_to(0).nbytes
                 self._recipes = inputs.recipes
-                self._nbytes += inputs.recipes.picks_drawn_to(0).nbytes
             self._inputs.append(inputs)
         else:
             self._inputs.append([self._copied(own) for own in inputs])

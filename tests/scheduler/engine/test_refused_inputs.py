@@ -10,6 +10,7 @@ import pytest
 import tensorbow as tb
 from scheduler import LearningEngine, Stepper, StepProgram
 from scheduler.batches.sources import DatasetBatches, gathered
+from scheduler.engine.rollback import Rollback
 from scheduler.engine.undoing import APART
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import Model
@@ -193,3 +194,15 @@ def test_a_large_state_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
             engine.run(rows.batches.open, 0, rows.batches.rounds_per_epoch)
         engine.learners.values.initialize(classifier().initial)
         engine.run(rows.batches.open, 0, rows.round)
+
+
+def test_many_picks_do_not_have_the_state_copied_before_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipes of an epoch are in memory anyway."""
+    monkeypatch.setattr("scheduler.engine.rollback.INPUTS_NBYTES", 1)
+    monkeypatch.setattr("scheduler.engine.rollback.LEAST_S", 1e9)
+    copied, copy = list[int](), Rollback.copy
+    monkeypatch.setattr(Rollback, "copy", lambda self, round: [copied.append(round), copy(self, round)])
+    with engine_of(classifier(), cpu_devices(1), 3) as engine:
+        rows = Rows(engine, 1)
+        engine.run(rows.batches.open, 0, rows.round)
+    assert copied == [0]
