@@ -64,7 +64,8 @@ class EngineRun(ABC):
             message = self.inbox.get(timeout=None if watch is None else watch.left_s())
         except Empty:
             message = None  # wakes the run; the limit is past, or next to it
-        PULSE.waits = False
+        finally:
+            PULSE.waits = False
         return message
 
     def take(self, message: Any) -> None:
