@@ -64,7 +64,7 @@ def mean_tensor(
         each = ones_like(tensor)
         if weights is not None:
             each = multiply(cast(convert_to_tensor(weights), float32), each)
-        total, count = (counter(label, tuple(tensor.shape)) for label in ("total", "count"))
+        total, count = (counter(label, tensor.spec.extents) for label in ("total", "count"))
         value = ratio(total.value(), count.value(), "value")
         update = ratio(total.assign_add(multiply(tensor, each)), count.assign_add(each), "update_op")
     return collected(value, update, metrics_collections, updates_collections)

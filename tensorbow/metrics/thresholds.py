@@ -137,8 +137,8 @@ def precision_at_thresholds(
     counts as true. Returns float32 [thresholds]. Raises as `accuracy`.
     """
     counts = _counts_above("precision_at_thresholds", labels, predictions, thresholds, weights, name)
-    shares = (_share(counts, part, "tp", "fp") for part in (0, 1))
-    return collected(*shares, metrics_collections, updates_collections)
+    value, update = (_share(counts, part, "tp", "fp") for part in (0, 1))
+    return collected(value, update, metrics_collections, updates_collections)
 
 
 @checked
@@ -157,8 +157,8 @@ def recall_at_thresholds(
     counts as true. Returns float32 [thresholds]. Raises as `accuracy`.
     """
     counts = _counts_above("recall_at_thresholds", labels, predictions, thresholds, weights, name)
-    shares = (_share(counts, part, "tp", "fn") for part in (0, 1))
-    return collected(*shares, metrics_collections, updates_collections)
+    value, update = (_share(counts, part, "tp", "fn") for part in (0, 1))
+    return collected(value, update, metrics_collections, updates_collections)
 
 
 @checked
