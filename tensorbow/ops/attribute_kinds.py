@@ -129,7 +129,7 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
         ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "l2_shrinkage",
          "learning_rate_power", "min_object_covered", "off_value", "on_value", "scale", "shift", "slot_value",
-         "value", "weight_decay"),
+         "soft_nms_sigma", "value", "weight_decay"),
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),

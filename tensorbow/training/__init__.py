@@ -9,6 +9,7 @@ from tensorbow.checkpoint_files import (
     load_metadata,
     save_arrays,
 )
+from tensorbow.training.awaited_checkpoints import checkpoints_iterator
 from tensorbow.training.checkpoint_state import (
     CheckpointState,
     checkpoint_exists,
@@ -84,6 +85,7 @@ __all__ = [
     "WorkerSessionCreator",
     "best_checkpoint",
     "checkpoint_exists",
+    "checkpoints_iterator",
     "console_of_worker",
     "delete_parts",
     "export_meta_graph",

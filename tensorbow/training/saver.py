@@ -91,6 +91,8 @@ class Saver:
         sharded: Flag = False,
         saver_def: Annotated[SaverDef, instance(SaverDef, expected="a Saver's saver_def")] | None = None,
         allow_empty: Flag = False,
+        reshape: Flag = False,
+        restore_sequentially: Flag = False,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
@@ -105,6 +107,8 @@ class Saver:
         saver_def: of another saver, whose operations are in the default graph, as after
             `tb.train.import_meta_graph`: this one has the same variables and names, and adds none.
         allow_empty: without variables the saver does nothing, instead of raising an error.
+        reshape: `restore` takes arrays of another shape with as many elements; not with sharded.
+        restore_sequentially: without effect (TensorFlow's): variables are always restored one by one.
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name, NotFoundError
         for a saver_def whose variables are not in the default graph, FailedPreconditionError for sharded in a
@@ -116,7 +120,9 @@ class Saver:
             self._variables, self._slices = _of_definition(saver_def)
             max_to_keep, sharded = saver_def.max_to_keep, saver_def.sharded
             keep_checkpoint_every_n_hours = saver_def.keep_checkpoint_every_n_hours
-        self._sharded = sharded
+        if reshape and sharded:
+            raise refuse("Saver", "reshape", "False for sharded files", reshape)
+        self._sharded, self._reshapes = sharded, reshape
         self._keep = max_to_keep or None
         self._interval_s = keep_checkpoint_every_n_hours * 3600
         self._stays_after_s = time.time() + self._interval_s  # a checkpoint written later stays
@@ -321,6 +327,8 @@ class Saver:
                     f"tensor_name = {name}; expected dtype {variable.dtype.name} does not equal original "
                     f"dtype {array.dtype.name} in {path}"
                 )
+            if self._reshapes and array.size == math.prod(expected):
+                arrays[name] = array = array.reshape(expected)
             if array.shape != expected:
                 raise InvalidArgumentError(
                     f"Assign requires shapes of both tensors to match. lhs shape= {_shape(expected)} "

@@ -419,7 +419,7 @@ CALLS: Mapping[str, Call] = {
             "keep_checkpoint_every_n_hours": "positive",
             "sharded": "flag",
             "saver_def": "object or none",
-            "allow_empty": "flag",
+            **dict.fromkeys(("allow_empty", "reshape", "restore_sequentially"), "flag"),
         },
     ),
     "train.export_meta_graph": Call(
@@ -489,6 +489,15 @@ CALLS: Mapping[str, Call] = {
     "train.remove_checkpoint": Call(
         lambda: {"checkpoint_prefix": f"{folder()}/model"},
         {"checkpoint_prefix": "text"},
+    ),
+    "train.checkpoints_iterator": Call(
+        lambda: {"checkpoint_dir": folder()},
+        {
+            "checkpoint_dir": "text",
+            "min_interval_secs": "number",
+            "timeout": "number or none",
+            "timeout_fn": "function or none",
+        },
     ),
     "train.checkpoint_exists": Call(
         lambda: {"checkpoint_prefix": f"{folder()}/model"},

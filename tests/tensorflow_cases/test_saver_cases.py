@@ -110,6 +110,22 @@ def test_a_shape_that_does_not_fit(kernels_of_cases, path):
                     saver.restore(session, path)
 
 
+def test_another_shape_of_as_many_elements(graph, tmp_path):  # testReshape
+    v = tb.Variable(np.arange(6, dtype=np.float32).reshape(2, 3), name="v")
+    with tb.Session() as session:
+        session.run(v.initializer)
+        path = tb.train.Saver([v]).save(session, tmp_path / "model")
+    with tb.Graph().as_default(), tb.Session() as session:
+        w, u = (tb.Variable(np.zeros(shape, np.float32)) for shape in ((3, 2), (5,)))
+        saver = tb.train.Saver({"v": w}, reshape=True, restore_sequentially=True)
+        saver.restore(session, path)
+        assert session.run(w).tolist() == [[0, 1], [2, 3], [4, 5]]
+        with pytest.raises(InvalidArgumentError, match="requires shapes of both tensors to match"):
+            tb.train.Saver({"v": u}, reshape=True).restore(session, path)
+        with pytest.raises(InvalidArgumentError, match="expected reshape to be False for sharded files"):
+            tb.train.Saver({"v": w}, reshape=True, sharded=True)
+
+
 @pytest.mark.parametrize("bad", ["", ".", "folder/"])
 def test_paths_that_are_none(session, tmp_path, bad):  # testInvalidPath
     v = tb.Variable(1.0, name="v")
@@ -439,6 +455,24 @@ def test_whether_a_checkpoint_exists(session, v, path):
     tb.train.remove_checkpoint(written)
     assert not tb.train.checkpoint_exists(path)
     assert tb.train.get_checkpoint_mtimes([written]) == []
+
+
+def test_checkpoints_as_they_are_written(session, v, tmp_path):
+    saver = tb.train.Saver([v])
+    found, asked = [], []
+
+    def is_over():
+        asked.append(len(found))
+        if len(asked) < 3:
+            saver.save(session, tmp_path / "model", global_step=len(asked))
+        return len(asked) == 3
+
+    for path in tb.train.checkpoints_iterator(tmp_path, timeout=0, timeout_fn=is_over):
+        found.append(path)
+    assert asked == [0, 1, 2]
+    assert found[-1] == tb.train.latest_checkpoint(tmp_path) != found[0]
+    assert len(found) == 2
+    assert [*tb.train.checkpoints_iterator(tmp_path, timeout=0)] == found[-1:]
 
 
 # keep_checkpoint_every_n_hours: KeepCheckpointEveryNHoursTest -------------------------------------------

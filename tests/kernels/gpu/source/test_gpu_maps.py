@@ -20,7 +20,7 @@ from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import AssignAdd
-from tensorbow.specs import TensorSpec, bool_, float32, float64, int32, uint8
+from tensorbow.specs import TensorSpec, bool_, float32, float64, int32, int64, uint8
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
@@ -247,11 +247,25 @@ def test_powers_of_integers(bench, kind):
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", [int32, int64, uint8], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("name", ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"])
+def test_bits_of_integers(bench, name, kind):
+    x, y = np.array([*INTEGERS.get(kind, INTEGERS[int32]), (-9 % 200, 40)], kind.as_numpy_dtype).T.copy()
+    op = getattr(table, name)
+    (result,) = on_gpu(bench, op, x, y).outputs
+    np.testing.assert_array_equal(result, run_reference_kernel(op, [x, y])[0])
+
+
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", INTEGERS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("op", [table.Neg, table.Abs, table.Sign, table.Square], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op", [table.Neg, table.Abs, table.Sign, table.Square, table.Invert], ids=lambda op: op.name
+)
 def test_integers_of_one_operand(bench, op, kind):
     x = np.unique(np.array(INTEGERS[kind], kind.as_numpy_dtype))
-    function = {"Neg": np.negative, "Abs": np.abs, "Sign": np.sign, "Square": np.square}[op.name]
+    function = {"Neg": np.negative, "Abs": np.abs, "Sign": np.sign, "Square": np.square, "Invert": np.invert}[
+        op.name
+    ]
     (result,) = on_gpu(bench, op, x).outputs
     np.testing.assert_array_equal(result, function(x))
 
