@@ -97,7 +97,7 @@ def errors_of_user(label: str, file: Path | None = None) -> Iterator[None]:
 
 
 def _hint(error: Exception) -> str:
-    """What a model that was written for PyTorch needs; "" for other errors."""
+    """Hint for a model that was written for PyTorch; "" for other errors."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

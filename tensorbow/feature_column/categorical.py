@@ -17,7 +17,7 @@ from tensorbow.kinds import ITEMS, AsDType, AsPath, Count, Kind, RefusedError, T
 from tensorbow.lookup import LookupTable, index_table_from_file, index_table_from_tensor
 from tensorbow.ops.elementwise import equal, greater_equal, less, logical_and, logical_or
 from tensorbow.ops.selection import cast, select
-from tensorbow.ops.sparse_tensors import required
+from tensorbow.ops.sparse_tensors import SparseTensor, required
 from tensorbow.specs import DType, int64, string
 from tensorbow.string_ops import as_string, string_to_hash_bucket_fast
 
@@ -48,6 +48,10 @@ class KeyedColumn(CategoricalColumn):
             expected = "strings" if self.dtype.is_string else "whole numbers"
             raise InvalidArgumentError(
                 f"features[{self.name!r}]: expected {expected}, as its column says, got {raw.dtype.name}"
+            )
+        if not isinstance(raw, SparseTensor) and raw.shape.ndims != 2:
+            raise InvalidArgumentError(
+                f"features[{self.name!r}]: expected categories [batch, n] or [batch], got {raw.spec}"
             )
         return Ids(features.of(self, lambda: numbered(raw, self.number)), None)
 

@@ -26,7 +26,7 @@ Found = TypeVar("Found")
 
 
 class Features:
-    """The features of a batch, and what columns have made of them, once each."""
+    """The features of a batch, and the objects that columns have made of them, once each."""
 
     def __init__(self, features: Mapping[str, Any]):
         self._given = features
@@ -40,7 +40,7 @@ class Features:
         return self._once(("raw", key), lambda: self._read(key))
 
     def of(self, column: Any, make: Callable[[], Found]) -> Found:
-        """What a column makes of the features."""
+        """The object that a column makes of the features, once."""
         found: Found = self._once(column, make)
         return found
 

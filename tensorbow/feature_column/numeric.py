@@ -55,6 +55,12 @@ class NumericColumn(DenseColumn):
         tensor = cast(raw, float32)
         if self.normalizer_fn is not None:
             tensor = cast(as_tensor(self.normalizer_fn(tensor)), float32)
+        dims = tensor.spec.shape
+        if dims is not None and None not in dims[1:] and math.prod(dims[1:]) != self.width:
+            raise InvalidArgumentError(
+                f"features[{self.name!r}]: expected {self.width} numbers for each example, the shape of its "
+                f"numeric_column, got {tensor.spec}"
+            )
         flat = reshape(tensor, [-1, self.width])
         flat.set_shape([raw.shape[0], self.width])
         return flat

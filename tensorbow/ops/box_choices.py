@@ -59,8 +59,21 @@ def _shares_of(boxes: Array) -> Callable[[int, Sequence[int]], Array]:
     return shares
 
 
+def _require_fitting(boxes: Array, scores: Array, most: Array) -> None:
+    """Raises InvalidArgumentError unless each box has a score, and for a negative number of boxes."""
+    if len(boxes) != len(scores):
+        raise InvalidArgumentError(
+            f"non_max_suppression: {len(scores)} scores of {len(boxes)} boxes; expected one for each box"
+        )
+    if most < 0:
+        raise InvalidArgumentError(
+            f"non_max_suppression: expected max_output_size to be at least 0, got {int(most)}"
+        )
+
+
 def _chosen(call: HostCall, shares: Callable[[int, Sequence[int]], Array]) -> Array:
-    _, scores, most, overlap, least = call.inputs
+    boxes, scores, most, overlap, least = call.inputs
+    _require_fitting(boxes, scores, most)
     kept: list[int] = []
     for index in np.argsort(-scores, kind="stable").tolist():
         if len(kept) == int(most) or not scores[index] > least:
@@ -72,6 +85,7 @@ def _chosen(call: HostCall, shares: Callable[[int, Sequence[int]], Array]) -> Ar
 
 def _softly_chosen(call: HostCall) -> list[Array]:
     boxes, scores, most, overlap, least = call.inputs
+    _require_fitting(boxes, scores, most)
     shares, sigma = _shares_of(boxes), float(call.attrs["soft_nms_sigma"])
     kept: list[int] = []
     kept_scores: list[float] = []
@@ -120,6 +134,13 @@ def _of_overlaps(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec((None,), int32)
 
 
+def _chosen_by_overlaps(call: HostCall) -> Array:
+    overlaps = call.inputs[0]
+    if overlaps.shape[0] != overlaps.shape[1]:
+        raise InvalidArgumentError(f"non_max_suppression: overlaps are {[*overlaps.shape]}, expected [n, n]")
+    return _chosen(call, lambda index, others: overlaps[index, list(others)])
+
+
 NonMaxSuppression = define_op(
     "NonMaxSuppressionV3",
     spec=_of_boxes,
@@ -139,7 +160,7 @@ NonMaxSuppressionWithOverlaps = define_op(
     "NonMaxSuppressionWithOverlaps",
     spec=_of_overlaps,
     gradient=NOT_DIFFERENTIABLE,
-    host=lambda call: _chosen(call, lambda index, others: call.inputs[0][index, list(others)]),
+    host=_chosen_by_overlaps,
     inputs=("overlaps", "scores", "max_output_size", "overlap_threshold", "score_threshold"),
 )
 

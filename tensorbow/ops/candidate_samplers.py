@@ -201,7 +201,7 @@ FixedUnigram = _sampler("FixedUnigramCandidateSampler", _by_weight, ("weights",)
 
 
 class _LearnedCounts:
-    """How often each class was a true one, and the generator of an op's draws."""
+    """Counts of each class as a true one, and the generator of an op's draws."""
 
     def __init__(self, classes: int, seeds: tuple[int, int]):
         self.counts = np.ones(classes)

@@ -102,7 +102,7 @@ class SparseTensor:
             )
 
     def _packed(self, values: Sequence[Any]) -> Any:
-        """What stands in its place in a nest of these values: fetched arrays, or other tensors."""
+        """The object in its place in a nest of these values: fetched arrays, or other tensors."""
         kind = SparseTensor if all(isinstance(value, Tensor) for value in values) else SparseTensorValue
         return kind(*values)
 
@@ -208,7 +208,7 @@ def read_sparse(op: str, value: Any, argument: str = "sp_inputs") -> SparseTenso
 
 
 def row_major_strides(dense_shape: Tensor, rank: int | None) -> Tensor:
-    """How far apart neighbours along each axis are in row-major order: int64 [rank]."""
+    """Distances of neighbours along each axis in row-major order: int64 [rank]."""
     if rank is None:
         return cumprod(dense_shape, exclusive=True, reverse=True)
     steps = [reduce_prod(strided_slice(dense_shape, slice(axis + 1, None))) for axis in range(rank)]

@@ -14,6 +14,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Attrs,
+    Graph,
     Kernel,
     KernelCall,
     NodeSpec,
@@ -167,7 +168,7 @@ def tridiagonal_solve(
     Raises InvalidArgumentError for shapes that do not fit, and at run time for a singular matrix.
     """
     op = "tridiagonal_solve"
-    with graph_of([rhs]).as_default(), name_scope(name or op):
+    with _graph_of(diagonals, rhs).as_default(), name_scope(name or op):
         compact, right = _compact(op, diagonals, diagonals_format), as_tensor(rhs)
         if right.shape.ndims is not None and right.shape.ndims == (compact.shape.ndims or 0) - 1:
             return squeeze(TridiagonalSolve(compact, expand_dims(right, -1)), [-1])
@@ -180,12 +181,16 @@ def tridiagonal_matmul(
 ) -> Tensor:
     """The products of tridiagonal matrices and `rhs` [..., n, k]: see `tridiagonal_solve` for `diagonals`."""
     op = "tridiagonal_matmul"
-    with graph_of([rhs]).as_default(), name_scope(name or op):
+    with _graph_of(diagonals, rhs).as_default(), name_scope(name or op):
         right = as_tensor(rhs)
         factors = [expand_dims(each, -1) for each in _rows(_compact(op, diagonals, diagonals_format))]
         terms = _moved_up(right, -2), right, _moved_down(right, -2)
         above, main, below = (multiply(factor, term) for factor, term in zip(factors, terms, strict=True))
         return add(add(above, main), below)
+
+
+def _graph_of(diagonals: Any, rhs: Any) -> Graph:
+    return graph_of([*diagonals, rhs] if isinstance(diagonals, (list, tuple)) else [diagonals, rhs])
 
 
 def _compact(op: str, diagonals: Any, kind: str) -> Tensor:

@@ -20,7 +20,7 @@ class SlotOptimizer(Optimizer):
         raise NotImplementedError
 
     def _slot_values(self) -> Mapping[str, float]:
-        """What each slot begins with, in the order of the ops' inputs."""
+        """Initial value of each slot, in the order of the ops' inputs."""
         return {}
 
     def _arguments(self) -> Sequence[Any]:

@@ -130,7 +130,7 @@ def _rows(call: HostCall) -> list[list[Array]]:
         indices, values, extents = next(inputs), next(inputs), next(inputs)
         order = np.argsort(indices[:, 0], kind="stable")
         ends = np.searchsorted(indices[order, 0], np.arange(1, int(extents[0])))
-        columns.append(np.split(values[order], ends))
+        columns.append(np.split(values[order], ends) if extents[0] else [])
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(str(len(column)) for column in columns)
         raise InvalidArgumentError(f"sparse_cross: expected columns of as many examples, got {counts}")

@@ -305,3 +305,16 @@ def test_features_that_do_not_fit_are_named() -> None:
         fc.categorical_column_with_vocabulary_list("colour", ["red"], None, 0, 1)
     with pytest.raises(InvalidArgumentError, match="expected different words, got one twice"):
         fc.categorical_column_with_vocabulary_list("colour", ["red", "red"])
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_numbers_of_another_shape_than_their_columns(batch: int | None) -> None:
+    features = {"x": tb.placeholder(tb.float32, [batch, 3])}
+    with pytest.raises(InvalidArgumentError, match=r"features\['x'\]: expected 2 numbers for each example"):
+        fc.input_layer(features, [fc.numeric_column("x", 2)])
+
+
+def test_categories_of_too_many_axes() -> None:
+    column = fc.embedding_column(fc.categorical_column_with_identity("x", 5), 2)
+    with pytest.raises(InvalidArgumentError, match=r"features\['x'\]: expected categories \[batch, n\]"):
+        fc.input_layer({"x": np.zeros((2, 3, 2), np.int64)}, [column])

@@ -174,3 +174,23 @@ def test_colour_spaces(session: tb.Session) -> None:
     white = session.run([tb.image.rgb_to_yiq([[1.0, 1, 1]]), tb.image.rgb_to_yuv([[1.0, 1, 1]])])
     np.testing.assert_allclose(white, [[[1, 0, 0]]] * 2, atol=1e-4)
     check_gradients(lambda y: [tb.image.rgb_to_yuv(y)], [x])
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "message"),
+    [(2, 3, "3 scores of 2 boxes"), (3, -1, "max_output_size .* at least 0, got -1")],
+)
+@pytest.mark.parametrize("more", [(), (0.5, float("-inf"), 0.5)])
+def test_choices_of_boxes_that_cannot_be_made(
+    session: tb.Session, rows: int, most: int, message: str, more: tuple[float, ...]
+) -> None:
+    scores = np.array([0.9, 0.8, 0.7], np.float32)
+    choose = tb.image.non_max_suppression_with_scores if more else tb.image.non_max_suppression
+    with pytest.raises(InvalidArgumentError, match=message):
+        session.run(choose(np.zeros((rows, 4), np.float32), scores, most, *more))
+
+
+def test_overlaps_that_are_not_square(session: tb.Session) -> None:
+    choice = tb.image.non_max_suppression_overlaps(np.zeros((2, 3), np.float32), np.ones(2, np.float32), 2)
+    with pytest.raises(InvalidArgumentError, match=r"overlaps are \[2, 3\], expected \[n, n\]"):
+        session.run(choice)

@@ -76,3 +76,13 @@ def test_refusals():
         tb.linalg.tridiagonal_solve(COMPACT, RHS[:3])
     with pytest.raises(InvalidArgumentError, match="a matrix is not invertible; add a multiple"):
         run(tb.linalg.tridiagonal_solve(np.zeros((3, 4), np.float32), RHS))
+
+
+def test_diagonals_of_another_graph_than_the_default_one(graph):
+    with tb.Graph().as_default() as other:
+        diagonals = tb.constant(COMPACT)
+    solution, product = (
+        tb.linalg.tridiagonal_solve(diagonals, RHS),
+        tb.linalg.tridiagonal_matmul(diagonals, RHS),
+    )
+    assert {solution.graph, product.graph} == {other}

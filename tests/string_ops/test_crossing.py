@@ -94,3 +94,9 @@ def test_strings_that_are_too_long_are_refused() -> None:
         packed_width(long)
     with pytest.raises(InvalidArgumentError, match="at most 62 bytes, got one of 32767"):
         packed_strings(long, 64)
+
+
+def test_a_batch_without_examples() -> None:
+    none = tb.SparseTensor(np.zeros((0, 2), np.int64), tb.constant(np.zeros(0, np.int64)), [0, 3])
+    for crossed in (tb.sparse.cross_hashed([none, none], 10), tb.sparse.cross([none, np.zeros((0, 2), int)])):
+        assert run(crossed).dense_shape.tolist() == [0, 0]
