@@ -232,8 +232,8 @@ AsHandle = Kind("a handle, fetched from tb.get_session_handle", _read_handle)
 def get_session_handle(data: Any, name: Name = None) -> Tensor:
     """A tensor that keeps the value of `data` with the session that runs it; fetching gives a `TensorHandle`.
 
-    A value on a GPU of 4096 elements or more stays in its memory. In the dynamic mode of a session of this
-    process. The handle can only be fetched.
+    A value on a GPU of more than 4096 elements stays in its memory. Runs in the dynamic mode, in a session of
+    this process. The handle can only be fetched.
     """
     value = as_tensor(data)
     with value.graph.as_default(), device(None), name_scope(name or "GetSessionHandle"):
