@@ -162,9 +162,10 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
 
 def _initialise_tables(graph: Graph) -> None:
     """Has the tables of the graph initialised before they are used: replicas run no `tables_initializer`."""
-    for initializer in graph.get_collection(GraphKeys.TABLE_INITIALIZERS):
+    initializers = graph.get_collection(GraphKeys.TABLE_INITIALIZERS)
+    for initializer in initializers:
         for op in graph.consumers(initializer.inputs[0]):
-            if op is not initializer and initializer not in op.control_inputs:
+            if op not in initializers and initializer not in op.control_inputs:
                 op.control_inputs = (*op.control_inputs, initializer)
 
 

@@ -24,9 +24,9 @@ from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
 LEAST_S = 0.25  # between two copies
-COPIES = 100  # times as long as a copy takes passes until the next one,
-COPIES_OF_WHOLE_ROUNDS = 1000  # or in rounds of native code, which are fast,
-LONG_S = 30.0  # but no longer than that while COPIES have passed
+COPIES = 100  # time between two copies, at least, in durations of a copy
+COPIES_OF_WHOLE_ROUNDS = 1000  # the same for rounds of native code, which are fast,
+LONG_S = 30.0  # except that they wait no longer than this once COPIES have passed
 INPUTS_NBYTES = 64 << 20  # of the rounds since a copy, at most
 STATE_NBYTES = 1 << 30  # of all replicas and z: more is not copied for rounds of native code
 
@@ -134,9 +134,10 @@ class Rollback:
 def rollback_for(
     learners: AnyLearners, outcomes: StepOutcomes, has_workers: bool, last: Rollback | None = None
 ) -> Rollback | None:
-    """For a run of replicas that run op by op, so that one of them can fail alone, or by native code that may
-    refuse an input, unless their state is large or they have other workers. last: see Rollback.
+    """Rollback for a run, or None where it needs none, the state is large, or replicas have other workers.
 
+    A run needs one if a replica can fail alone: where replicas run op by op, or by native code that may
+    refuse an input. last: see Rollback.
     On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
     """
     kind, part = learners.replicas[0].device.kind, learners.executor_part

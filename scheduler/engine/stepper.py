@@ -281,7 +281,7 @@ class Stepper:
         return self._run
 
     def _new_rollback(self, rounds: int) -> Rollback | None:
-        """Whoever launches several rounds goes back to their first one by `set_state`."""
+        """Rollback for launches of one round; None for several, whose caller goes back by `set_state`."""
         if rounds > 1:
             return None
         engine = self.engine

@@ -261,9 +261,9 @@ class StepProgram:
 def planned_or(
     mode: str, planned: Callable[[], Compiled], divided: Callable[[NeedsDynamicModeError], Compiled]
 ) -> Compiled:
-    """What one of two functions compiles: the plan of a step, or, with the reason, the divided step.
+    """Plan of a step, or the divided step where it has no plan, or where its mode is `dynamic`.
 
-    mode: of its StepProgram.
+    mode: of its StepProgram. planned, divided: functions that compile; divided takes the reason.
     """
     if mode == DYNAMIC:
         return divided(NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram"))

@@ -14,20 +14,28 @@ DEEPEST = 64  # operations between a tensor and the constants that it follows fr
 MOST_ELEMENTS = 1024  # of a value
 
 
-def known_value(tensor: Tensor, left: int = DEEPEST) -> Array | None:
-    """The value of `tensor`, such as `tb.range(1, tb.rank(x))`, if it is small and known; else None.
+def known_value(tensor: Tensor) -> Array | None:
+    """The value of `tensor`, such as `tb.range(1, tb.rank(x))`, if it is small and known; else None."""
+    return _found(tensor, DEEPEST, {})
 
-    left: operations that may lie before it.
-    """
+
+def _found(tensor: Tensor, left: int, found: dict[Tensor, Array | None]) -> Array | None:
+    """See known_value. left: operations that may lie before it. found: values so far, by tensor."""
     if tensor.spec.value is not None:
         return tensor.spec.value
+    if tensor not in found:
+        found[tensor] = _computed(tensor, left, found)
+    return found[tensor]
+
+
+def _computed(tensor: Tensor, left: int, found: dict[Tensor, Array | None]) -> Array | None:
     op, definition = tensor.op, tensor.op.definition
     unsuited = definition.is_dynamic or definition.stateful or definition.random or definition.exchange
     if unsuited or definition.writes or definition.state or not op.inputs or not left or op.has_strings:
         return None
     inputs: list[Array] = []
     for each in op.inputs:
-        value = known_value(each, left - 1)
+        value = _found(each, left - 1, found)
         if value is None or value.size > MOST_ELEMENTS:
             return None
         inputs.append(value)

@@ -96,7 +96,7 @@ def checkpoint_exists(checkpoint_prefix: AsPath) -> bool:
 
 @checked
 def get_checkpoint_mtimes(checkpoint_prefixes: PathsThere) -> list[float]:
-    """When each checkpoint was written, in seconds since 1970; those that are not there are left out."""
+    """Times at which checkpoints were written, in seconds since 1970; missing ones are left out."""
     files = map(existing_file, checkpoint_prefixes)
     return [file.stat().st_mtime for file in files if file.is_file()]
 

@@ -149,6 +149,19 @@ def test_what_does_not_fit_is_refused_with_the_op() -> None:
             tb.concat([x, x], axes)
 
 
+def test_a_value_that_many_tensors_share_is_found_once() -> None:
+    with tb.Graph().as_default():
+        axis = tb.constant(1)
+        for _ in range(60):  # each reads the one before twice: 2 ** 60 ways to the constant
+            axis = tb.minimum(axis, axis)
+        assert axis.known_value == 1
+        deeper = tb.minimum(tb.minimum(axis, axis), 1)
+        for _ in range(3):
+            deeper = tb.minimum(deeper, deeper)
+        assert deeper.known_value is None  # more operations than are looked through
+        assert tb.reduce_max(tb.constant(X), axis).shape == (2, 4)
+
+
 def test_replicas_reduce_over_an_axis_of_their_batch() -> None:
     def step_fn(batch: Any) -> Any:
         x, axis = batch

@@ -86,6 +86,18 @@ def test_queues_and_tables_in_a_step_are_filled_from_init_on():
             replicator.shutdown()
 
 
+def test_a_table_with_two_initializers_is_filled():
+    def step(words):
+        values = tb.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
+        table = tb.lookup.HashTable(values, -1)
+        tb.add_to_collection(tb.GraphKeys.TABLE_INITIALIZERS, values.initialize(table))
+        return table.lookup(words)
+
+    with tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none") as replicator:
+        (found,) = replicator.train(step, lambda replica_id: iter([np.array(["b", "c"])]))
+    assert found.tolist() == [[2, -1], [2, -1]]
+
+
 def test_a_session_on_the_graph_shares_its_queues(monkeypatch):
     monkeypatch.setattr(endless_loops, "GRACE_S", 0.01)
     replicator = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none")

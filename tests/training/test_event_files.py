@@ -158,6 +158,14 @@ def test_events_are_in_the_file_after_a_flush_and_in_a_new_one_after_reopen(tmp_
     assert [e.file_version for e in tb.train.summary_iterator(path)] == ["brain.Event:2", "", "", ""]
 
 
+def test_a_suffix_ends_the_name_of_the_file(tmp_path):
+    with tb.summary.FileWriter(tmp_path, filename_suffix=".eval"):
+        (path,) = tmp_path.iterdir()
+    assert path.name.startswith("events.out.tfevents.")
+    assert path.name.endswith(".eval")
+    assert path.name.count(".eval") == 1
+
+
 def test_one_writer_for_each_folder(tmp_path):
     cache = tb.summary.FileWriterCache
     writer = cache.get(tmp_path / "a")

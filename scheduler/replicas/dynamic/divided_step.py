@@ -129,7 +129,7 @@ class Divided:
     def executor_part(
         self, reason: str, compile_region: CompileRegion[CompiledRegion], resources: Resources
     ) -> ExecutorPart[CompiledRegion]:
-        """What the executor runs. Arguments: see ExecutorPart, and DynamicPlan for the reason."""
+        """The part that the executor runs. Arguments: see ExecutorPart, and DynamicPlan for the reason."""
         division = self.division
         elements: list[Tensor | Operation] = [*self.crossing, *division.targets]
         wanted = [each if isinstance(each, Operation) else each.op for each in elements]

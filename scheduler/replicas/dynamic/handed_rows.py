@@ -31,7 +31,7 @@ class HandedRows:
 
     @property
     def shapes(self) -> dict[Tensor, tuple[int, ...]]:
-        """What the plan reads, by tensor."""
+        """Shapes that the plan reads, by tensor."""
         return {self.values: self.shape, self.indices: self.shape[:1]}
 
     def filled(self, values: Array, indices: Array) -> tuple[Array, Array]:
@@ -41,8 +41,9 @@ class HandedRows:
             found, places = np.unique(indices[used], return_inverse=True)
             sums = np.zeros((len(found), *values.shape[1:]), values.dtype)
             np.add.at(sums, places, values[used])
-            # Only indices out of range make more rows: the largest stay, for the update to refuse.
-            values, indices = sums[-self.count :], found[-self.count :]
+            # Only indices out of range make more rows: these stay, for the update to refuse.
+            kept = np.argsort((found >= 0) & (found < self.count), kind="stable")[: self.count]
+            values, indices = sums[kept], found[kept]
         rows = np.zeros((self.count, *values.shape[1:]), values.dtype)
         rows[: len(indices)] = values
         places = np.full(self.count, NO_ROW, indices.dtype)

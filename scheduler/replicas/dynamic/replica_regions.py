@@ -45,7 +45,7 @@ class RegionRunner(Protocol):
     """Runs the regions of a replica's dynamic part, with the replica's variables."""
 
     def begin(self) -> None:
-        """Before a step: its regions read what lies on devices now."""
+        """Prepares for a step, whose regions read the values that are on devices now."""
 
     def run(self, state: RegionState, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
         """The outputs of a region. Raises NeedsDynamicModeError for one that is not one plan."""

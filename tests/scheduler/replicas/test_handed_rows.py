@@ -87,5 +87,6 @@ def test_rows_are_filled_up_and_added_up():
     rows, indices = handed.filled(np.arange(5, dtype=np.float32), np.int64([2, -1, 0, 2, 0]))
     assert rows.tolist() == [6, 3, 0]
     assert indices.tolist() == [0, 2, -1]
-    _, indices = handed.filled(np.ones(4, np.float32), np.int64([0, 1, 2, 7]))
-    assert indices.tolist() == [1, 2, 7]  # out of range: refused by the update
+    for outside in (7, -5):  # out of range: refused by the update
+        _, indices = handed.filled(np.ones(4, np.float32), np.int64([0, 1, 2, outside]))
+        assert indices.tolist() == [outside, 0, 1]
