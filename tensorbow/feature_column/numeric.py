@@ -57,9 +57,10 @@ class NumericColumn(DenseColumn):
         tensor = cast(raw, float32)
         if self.normalizer_fn is not None:
             tensor = cast(as_tensor(self.normalizer_fn(tensor)), float32)
-        dims = tensor.spec.shape
-        is_known = dims is not None and None not in dims[1:]
-        if dims is not None and is_known and math.prod(dims[1:]) != self.width:
+        dims = tensor.spec.shape or (None, None)
+        own = [extent for extent in dims[1:] if extent is not None]
+        is_known = len(own) == len(dims) - 1
+        if is_known and math.prod(own) != self.width:
             raise InvalidArgumentError(
                 f"features[{self.name!r}]: expected {self.width} numbers for each example, the shape of its "
                 f"numeric_column, got {tensor.spec}"
