@@ -121,7 +121,8 @@ def _of_vocabulary(
 def _read_vocabulary(value: Any) -> tuple[Any, ...]:
     words = value.tolist() if isinstance(value, np.ndarray) and value.ndim == 1 else ITEMS.read(value)
     words = [word.decode() if isinstance(word, bytes) else word for word in words]
-    if not words or not any(all(isinstance(word, kind) for word in words) for kind in (str, int)):
+    words = [word.item() if isinstance(word, np.generic) else word for word in words]
+    if not words or not any(all(type(word) is kind for word in words) for kind in (str, int)):
         raise RefusedError
     return tuple(words)
 

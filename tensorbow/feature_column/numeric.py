@@ -28,10 +28,12 @@ from tensorbow.kinds import (
     whole,
 )
 from tensorbow.ops.arrays import expand_dims, reshape
+from tensorbow.ops.broadcasting import shape as extents_of
 from tensorbow.ops.elementwise import add, greater_equal
 from tensorbow.ops.indexing import one_hot
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import float32, int64
 
@@ -55,13 +57,16 @@ class NumericColumn(DenseColumn):
         tensor = cast(raw, float32)
         if self.normalizer_fn is not None:
             tensor = cast(as_tensor(self.normalizer_fn(tensor)), float32)
-        dims = tensor.spec.shape
-        if dims is not None and None not in dims[1:] and math.prod(dims[1:]) != self.width:
+        dims = tensor.spec.shape or (None, None)
+        own = [extent for extent in dims[1:] if extent is not None]
+        is_known = len(own) == len(dims) - 1
+        if is_known and math.prod(own) != self.width:
             raise InvalidArgumentError(
                 f"features[{self.name!r}]: expected {self.width} numbers for each example, the shape of its "
                 f"numeric_column, got {tensor.spec}"
             )
-        flat = reshape(tensor, [-1, self.width])
+        batch = -1 if is_known else strided_slice(extents_of(tensor), 0)
+        flat = reshape(tensor, [batch, self.width])
         flat.set_shape([raw.shape[0], self.width])
         return flat
 

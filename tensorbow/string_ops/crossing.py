@@ -60,7 +60,8 @@ def _crossed(hashes: Sequence[Array], attrs: Attrs) -> Array:
     batch = hashes[0].shape[0]
     found: Array = np.full((batch, 1), attrs["hash_key"], np.uint64)
     for column in hashes:
-        found = _joined(found[:, :, None], column[:, None, :]).reshape(batch, -1)
+        joined = _joined(found[:, :, None], column[:, None, :])
+        found = joined.reshape(batch, joined.shape[1] * joined.shape[2])
     buckets: Array = found % np.uint64(attrs["num_buckets"] or _LARGEST)
     return buckets.astype(np.int64)
 
@@ -68,6 +69,12 @@ def _crossed(hashes: Sequence[Array], attrs: Attrs) -> Array:
 def _require_features(op: str, spec: TensorSpec) -> None:
     if not (spec.dtype.is_string or spec.dtype.is_integer):
         raise InvalidArgumentError(f"{op}: an input is {spec}, expected strings or whole numbers")
+
+
+def _require_one_batch(counts: Sequence[int]) -> None:
+    """Raises InvalidArgumentError for columns of different numbers of examples."""
+    if len(set(counts)) > 1:
+        raise InvalidArgumentError(f"expected columns of as many examples, got {', '.join(map(str, counts))}")
 
 
 # Dense --------------------------------------------------------------------------------------------
@@ -84,11 +91,13 @@ def _dense_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _cross_dense(call: HostCall) -> Array:
+    _require_one_batch([len(each) for each in call.inputs])
     buckets = _crossed([_hashes(each) for each in call.inputs], call.attrs)
     missing: Array = np.zeros((len(buckets), 1), bool)
     for each in call.inputs:
         lacks = each == (b"" if each.dtype == object else -1)
-        missing = (missing[:, :, None] | lacks.astype(bool)[:, None, :]).reshape(len(buckets), -1)
+        either = missing[:, :, None] | lacks.astype(bool)[:, None, :]
+        missing = either.reshape(len(buckets), either.shape[1] * either.shape[2])
     return np.where(missing, -1, buckets)
 
 
@@ -131,9 +140,7 @@ def _rows(call: HostCall) -> list[list[Array]]:
         order = np.argsort(indices[:, 0], kind="stable")
         ends = np.searchsorted(indices[order, 0], np.arange(1, int(extents[0])))
         columns.append(np.split(values[order], ends) if extents[0] else [])
-    if len({len(column) for column in columns}) > 1:
-        counts = ", ".join(str(len(column)) for column in columns)
-        raise InvalidArgumentError(f"sparse_cross: expected columns of as many examples, got {counts}")
+    _require_one_batch([len(column) for column in columns])
     return [list(row) for row in zip(*columns, strict=True)]
 
 

@@ -314,6 +314,36 @@ def test_numbers_of_another_shape_than_their_columns(batch: int | None) -> None:
         fc.input_layer(features, [fc.numeric_column("x", 2)])
 
 
+def test_numbers_whose_shape_only_a_step_knows() -> None:
+    x = tb.placeholder(tb.float32, [None, None])
+    found = fc.input_layer({"x": x}, [fc.numeric_column("x", 2)])
+    with tb.Session() as session:
+        assert session.run(found, {x: [[1, 2]]}).tolist() == [[1, 2]]
+        with pytest.raises(InvalidArgumentError, match="12 elements"):
+            session.run(found, {x: np.ones((4, 3))})
+
+
+def test_vocabularies_of_numbers_and_of_bools() -> None:
+    assert fc.categorical_column_with_vocabulary_list("x", [np.int64(3), 4]).num_buckets == 2
+    assert fc.categorical_column_with_vocabulary_list("x", [np.str_("a")]).num_buckets == 1
+    with pytest.raises(InvalidArgumentError, match="strings or of whole numbers"):
+        fc.categorical_column_with_vocabulary_list("x", [True, False])
+
+
+@pytest.mark.parametrize("batches", [(1, 3), (2, 3)])
+def test_crosses_of_different_batches(batches: tuple[int, int]) -> None:
+    features = {key: np.ones((batch, 1), np.int64) for key, batch in zip("xy", batches, strict=True)}
+    crossed = fc.input_layer(features, [fc.indicator_column(fc.crossed_column(["x", "y"], 5))])
+    with pytest.raises(InvalidArgumentError, match=f"as many examples, got {batches[0]}, {batches[1]}"):
+        run(crossed)
+
+
+def test_a_cross_of_no_examples() -> None:
+    features = {"x": np.zeros((0, 2), np.int64), "y": np.zeros((0, 1), np.int64)}
+    crossed = fc.input_layer(features, [fc.indicator_column(fc.crossed_column(["x", "y"], 5))])
+    assert run(crossed).shape == (0, 5)
+
+
 def test_categories_of_too_many_axes() -> None:
     column = fc.embedding_column(fc.categorical_column_with_identity("x", 5), 2)
     with pytest.raises(InvalidArgumentError, match=r"features\['x'\]: expected categories \[batch, n\]"):
