@@ -145,7 +145,7 @@ def numbered(raw: Any, number: Callable[[Tensor], Tensor]) -> Any:
 
 
 def combined(table: Any, ids: Ids, combiner: str, max_norm: float | None = None) -> Tensor:
-    """For each example the combination of the table's rows of its ids: [batch, columns of the table].
+    """Combinations of the table's rows of each example's ids: [batch, columns of the table].
 
     Examples without ids have zeros; for "mean" and "sqrtn" weights of 0 or less do not count.
     """

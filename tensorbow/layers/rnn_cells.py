@@ -535,7 +535,7 @@ def _all_but_memories(state: Any) -> Any:
 
 
 def _flags(state: Any, visitor: Callable[[Any], Any], chosen: Any = None) -> list[bool]:
-    """For each leaf of a state whether the visitor lets it be dropped; chosen: its answer, if it is known."""
+    """True for each leaf of a state that the visitor lets be dropped; chosen: its answer, if it is known."""
     chosen = visitor(state) if chosen is None else chosen
     if isinstance(chosen, bool):
         if not chosen or not isinstance(state, (tuple, list)):

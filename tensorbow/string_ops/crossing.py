@@ -130,7 +130,7 @@ def _sparse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
 
 
 def _rows(call: HostCall) -> list[list[Array]]:
-    """For each example the features of each column."""
+    """Features of each column, by example."""
     columns, inputs = [], iter(call.inputs)
     for is_sparse in call.attrs["sparse"]:
         if not is_sparse:

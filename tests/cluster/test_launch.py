@@ -596,7 +596,7 @@ def test_a_job_of_which_no_worker_has_started_ends_at_the_first_signal(fake_job)
 
 
 def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monkeypatch, tmp_path):
-    """As one whose mpirun hangs at its end: the programs' status is the job's."""
+    """A launch whose mpirun hangs at its end: the programs' status is the job's."""
     monkeypatch.setattr(launching, "OVER_S", 0.1)
     job, said = fake_job()
     ending = tmp_path / "ending.py"

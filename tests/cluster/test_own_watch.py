@@ -52,7 +52,7 @@ def test_the_status_of_a_program_is_told_where_it_is_known(monkeypatch, exits, e
 
 
 def test_nothing_follows_on_the_status_of_a_program(monkeypatch):
-    """What the server has not read when it says good-bye and closes would have TCP drop the good-bye."""
+    """The server reads all before it closes: TCP would drop its good-bye otherwise."""
     monkeypatch.setattr(watch_client, "_clients", [])
     monkeypatch.setattr(watch_client, "LEAST_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -78,7 +78,7 @@ def test_handles_are_fed_in_place_of_values(session: tb.Session) -> None:
 
 
 def test_a_loop_outside_of_the_graph(session: tb.Session) -> None:
-    """Of TensorFlow's cases: each run takes the handle of the one before."""
+    """Each run takes the handle of the one before, as in TensorFlow's cases."""
     handle = session.run(tb.get_session_handle(tb.constant(0)))
     holder, count = tb.get_session_tensor(handle, tb.int32)
     following = tb.get_session_handle(count + 1)
