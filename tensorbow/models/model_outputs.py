@@ -159,7 +159,7 @@ def outputs_of_numbers(values: Tensor, labels: Tensor, label_scale: Any = None) 
 
 
 def outputs_in_own_unit(outputs: Tensor, labels: Tensor, std: Any = None) -> ModelOutputs:
-    """As `outputs_of_numbers` of predictions in the labels' own unit, whose standard deviation is `std`."""
+    """Outputs as `outputs_of_numbers` gives, of predictions in the labels' unit; std: of the labels."""
     std = np.float32(1) if std is None else np.asarray(std, np.float32)
     errors = subtract(outputs, cast(labels, float32))
     metrics = {

@@ -155,12 +155,14 @@ class FileWriterCache:
     @staticmethod
     @checked
     def get(logdir: AsPath) -> FileWriter:
-        """The writer of a folder, made on first use."""
+        """The writer of a folder, made on first use, and reopened if it was closed."""
         with FileWriterCache._lock:
             key = str(Path(logdir).resolve())
             if key not in FileWriterCache._writers:
                 FileWriterCache._writers[key] = FileWriter(logdir)
-            return FileWriterCache._writers[key]
+            writer = FileWriterCache._writers[key]
+            writer.reopen()
+            return writer
 
     @staticmethod
     def clear() -> None:

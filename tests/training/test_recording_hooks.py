@@ -68,6 +68,13 @@ def test_hooks_of_one_folder_share_a_file(step: Any, writers: None, tmp_path: Pa
     assert summaries(tmp_path / "s") == [("a", 1)]
 
 
+def test_a_writer_that_was_closed_goes_on(writers: None, tmp_path: Path) -> None:
+    writer = tb.summary.FileWriterCache.get(tmp_path)
+    writer.close()
+    assert tb.summary.FileWriterCache.get(tmp_path) is writer
+    writer.add_graph(tb.Graph())
+
+
 def test_monitored_sessions_write_rates_beside_summaries(step: Any, writers: None, tmp_path: Path) -> None:
     tb.summary.scalar("x", tb.constant(2.0))
     options: dict[str, Any] = {"save_summaries_secs": 1e6, "log_step_count_steps": 2, "summary_dir": tmp_path}
