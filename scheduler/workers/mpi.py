@@ -29,6 +29,7 @@ REST = 0.01  # of the time that has been waited, within these limits
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
 MESSAGE_NBYTES = 1 << 15  # MPI libraries send so few bytes at once, without asking the receiver first
 WINDOW, MOST_SENT = 4, 64  # messages that are on their way to a worker at first, and at most
+PASSED_ON_S = 0.2  # before an abort: MPICH's mpiexec drops the output that it has not read until then
 
 
 class MpiWorkers(WorkerGroup):
@@ -305,6 +306,7 @@ class MpiWorkers(WorkerGroup):
     def abort(self, reason: str) -> NoReturn:
         """See WorkerGroup."""
         print(f"tensorbow: {self.name}: {reason}", file=sys.stderr, flush=True)
+        time.sleep(PASSED_ON_S)
         self._mpi.COMM_WORLD.Abort(1)
         os._exit(1)
 
