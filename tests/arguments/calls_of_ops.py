@@ -122,6 +122,7 @@ _SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
 _FLIPS = "flip_left_right flip_up_down random_flip_left_right random_flip_up_down transpose_image"
 _BOX = ("offset_height", "offset_width", "target_height", "target_width")
 _IN_BOX = dict.fromkeys(_BOX, "count")
+_METHOD = {"method": "nothing", "preserve_aspect_ratio": "flag"}
 _RESIZED = {"size": "extents", "align_corners": "flag"}
 _WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
 _SEEDED = {"seed": "seed or none"}
@@ -654,6 +655,11 @@ CALLS: Mapping[str, Call] = {
         sorts={"data_format": "choice or none"},
         names=("depthwise_conv2d",),
     ),
+    "nn.conv1d_transpose": Call(
+        lambda: {"input": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 4, 3]), "output_shape": [2, 6, 4]},
+        sorts={"filters": "tensor", "output_shape": "shape", "strides": "count", "dilations": "count"},
+        names=("conv2d_transpose", "expand_dims", "ExpandDims", "Conv2DBackpropInput"),
+    ),
     "nn.conv1d": Call(
         lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},
         sorts={"filters": "tensor", "stride": "count", "dilations": "count"},
@@ -794,7 +800,7 @@ CALLS: Mapping[str, Call] = {
             ),
             ("image_gradients", "image", {}, {}),
             ("sobel_edges", "image", {}, {}),
-            ("resize_images", "images", {"size": [2, 2]}, {**_RESIZED, "method": "nothing"}),
+            ("resize", "images", {"size": [2, 2]}, {**_RESIZED, **_METHOD}),
             *((f"resize_{way}", "images", {"size": [2, 2]}, _RESIZED) for way in _WAYS),
             ("adjust_brightness", "image", {"delta": 0.1}, {"delta": "rate"}),
             ("adjust_hue", "image", {"delta": 0.1}, {"delta": "rate"}),
