@@ -86,18 +86,6 @@ def refuse(op: str, argument: str, expected: str, value: Any, remedy: object = "
     return InvalidArgumentError(f"{op}: expected {argument} to be {expected}, got {shown(value)}{ending}")
 
 
-class UnfitError(InvalidArgumentError):
-    """A value that cannot become a tensor of the wanted dtype.
-
-    The code that raises it knows only the value; a checked call that got the value adds its own name.
-    """
-
-    def __init__(self, reason: str, value: Any, where: str = "", made: str = ""):
-        """reason: the message; where: op and argument before it; made: the user's line after it."""
-        super().__init__(f"{where}: {reason}{made}" if where else f"{reason}{made}")
-        self.reason, self.value, self.made = reason, value, made
-
-
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Converts each argument by the kind in its annotation before `function` is called.
 
