@@ -30,11 +30,7 @@ from tensorbow.specs import float32, float64, int32
 from tests.ops_contract.collection import product_ops
 from tests.ops_contract.interpreter import run_graph
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def value(tensor):
