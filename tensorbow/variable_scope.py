@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow import initializers
+from tensorbow.argument_names import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Graph,
@@ -41,7 +42,6 @@ from tensorbow.kinds import (
     Names,
     RefusedError,
     Text,
-    UnfitError,
     called,
     check_fields,
     checked,
