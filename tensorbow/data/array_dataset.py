@@ -14,7 +14,7 @@ from tensorbow.data.array_rows import ArrayRows
 from tensorbow.data.augmentation import BatchKey
 from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Positive, Text, checked, instance
+from tensorbow.kinds import Kind, Names, Positive, RefusedError, Text, checked, instance
 from tensorbow.nest import flatten, map_leaves, named_leaves
 from tensorbow.ops.elementwise import is_nan, multiply, subtract
 from tensorbow.ops.selection import select
@@ -23,6 +23,17 @@ from tensorbow.specs import COMPILED, Array, TensorSpec, as_dtype
 _MOST_CLASSES = 1 << 20
 LabelScale: TypeAlias = tuple[Array, Array]
 """Mean and standard deviation of labels that are numbers, float64 [] or [columns]."""
+
+
+def _read_pair(value: Any) -> tuple[Array, Array]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise RefusedError
+    return value[0], value[1]
+
+
+Standardisation: TypeAlias = Annotated[
+    tuple[Array, Array], Kind("a pair, mean and standard deviation", _read_pair)
+]
 _KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED} - {np.dtype(np.float64)}
 _AS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}  # other dtypes become these, by kind
 
@@ -44,9 +55,9 @@ class ArrayDataset(ArrayRows):
         *,
         name: Text = "arrays",
         classes: Positive | None = None,
-        class_names: Sequence[str] = (),
-        feature_names: Sequence[str] = (),
-        standardisation: tuple[Array, Array] | None = None,
+        class_names: Names = (),
+        feature_names: Names = (),
+        standardisation: Standardisation | None = None,
         label_scale: LabelScale | None = None,
     ):
         """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.

@@ -25,6 +25,7 @@ DimsOf: TypeAlias = Callable[[Any], "list[list[int | None]]"]
 
 _shuffles = itertools.count()  # without a seed
 ROWS_AT_ONCE = 256  # numbers of rows that are drawn ahead of their use, for speed
+_MOST_NUMBERS = 1 << 24  # of a range that are kept as one array, which batches are taken of fast
 _UNSEEDED = 0x7A5D  # keeps their orders apart from those of seeds
 
 
@@ -123,6 +124,8 @@ class Dataset:
     @checked
     def range(count: Count) -> Dataset:
         """The numbers from 0 to count - 1, as int64 scalars."""
+        if count > _MOST_NUMBERS:
+            return Dataset(lambda key: map(np.int64, range(count)), count)
         return Dataset.from_tensor_slices(np.arange(count, dtype=np.int64))
 
     @staticmethod

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.user_lines import label_of, user_line
-from tensorbow.kinds import AsDType, Name, UnfitError, checked, shown
+from tensorbow.kinds import AsDType, Name, checked, shown
 from tensorbow.specs import DType
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.array_likes import holds_strings
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, Items, Name, UnfitError, checked
+from tensorbow.kinds import AsDType, Items, Name, checked
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.complex_numbers import ComplexAbs

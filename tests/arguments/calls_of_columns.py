@@ -22,7 +22,7 @@ WHOLE = {
 MAPS = dict.fromkeys(("cols_to_vars", "cols_to_output_tensors"), frozenset({"none"}))
 EMPTY = {"weight_collections": frozenset({"empty list", "empty tuple"})}
 EMBEDDING = {
-    **{"dimension": "count", "combiner": "choice", "initializer": "nothing", "trainable": "flag"},
+    **{"dimension": "count", "combiner": "choice", "initializer": "anything", "trainable": "flag"},
     **{"max_norm": "positive or none", "shared_embedding_collection_name": "name"},
     **dict.fromkeys(("categorical_column", "categorical_columns"), "object"),
 }

@@ -124,10 +124,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "set_random_seed": Call(lambda: {"seed": 1}, {"seed": "seed or none"}),
     "add_to_collection": Call(lambda: {"key": "a", "value": 1}, {"key": "text", "value": "anything"}),
-    "add_to_collections": Call(lambda: {"names": ["a"], "value": 1}, {"names": "names", "value": "anything"}),
+    "add_to_collections": Call(lambda: {"names": ["a"], "value": 1}, {"names": "texts", "value": "anything"}),
     "Graph.add_to_collections": Call(
         lambda: {"names": ["a"], "value": 1},
-        {"names": "names", "value": "anything"},
+        {"names": "texts", "value": "anything"},
         target=lambda: graph("add_to_collections"),
     ),
     "get_collection": Call(lambda: {"key": "a"}, {"key": "text", "scope": "name"}),

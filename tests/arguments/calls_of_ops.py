@@ -128,6 +128,7 @@ _SEEDED = {"seed": "seed or none"}
 _FACTORS = {"lower": "positive", "upper": "positive"}
 
 _CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
+_SHOWN = {"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})}
 
 COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
 
@@ -207,7 +208,7 @@ CALLS: Mapping[str, Call] = {
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
     "all_gather": Call(lambda: {"value": x23()}),
     "all_reduce": Call(lambda: {"value": x23()}, sorts={"op": "choice"}),
-    "all_sum": Call(lambda: {"value": x23()}),
+    "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
     "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
@@ -959,12 +960,14 @@ CALLS: Mapping[str, Call] = {
         "assert_none_equal",
         lambda: {"x": x23(), "y": tb.placeholder(tb.float32, [2, 3])},
         sorts={**_CHECKED, **dict.fromkeys(("rtol", "atol"), "tensor or none")},
+        takes=_SHOWN,
         names=("Equal", "Greater", "Less", "NotEqual", "multiply", "Add", "Sub"),
     ),
     **_ops(
         "assert_negative assert_non_negative assert_non_positive assert_positive",
         lambda: {"x": tb.placeholder(tb.float32, [2, 3])},
         sorts=_CHECKED,
+        takes=_SHOWN,
         names=("Greater", "Less", "assert_less", "assert_greater"),
     ),
     **_ops(
@@ -993,7 +996,7 @@ CALLS: Mapping[str, Call] = {
     "Assert": Call(
         lambda: {"condition": truths(), "data": [x23()]},
         sorts={"condition": "tensor", "data": "tensors", "summarize": "axis or none"},
-        takes={"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})},
+        takes=_SHOWN,
     ),
     "Print": Call(
         lambda: {"input": x23(), "data": [x23()]},
@@ -1072,8 +1075,8 @@ CALLS: Mapping[str, Call] = {
         lambda: {"dtype": tb.float32, "size": 3},
         sorts={
             "size": "object",
-            "clear_after_read": "object",
-            "element_shape": "object or none",
+            "clear_after_read": "flag or none",
+            "element_shape": "extents or none",
             **dict.fromkeys(("handle", "flow"), "nothing"),
             "tensor_array_name": "name",
             **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
@@ -1083,7 +1086,7 @@ CALLS: Mapping[str, Call] = {
         f"TensorArray.{method}": Call(
             lambda arguments=arguments: arguments,
             target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
-            sorts=dict.fromkeys(("index", "indices", "lengths", "value"), "object"),
+            sorts={**dict.fromkeys(("index", "indices", "lengths"), "integers"), "value": "tensor"},
         )
         for method, arguments in {
             "read": {"index": 0},
@@ -1099,7 +1102,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"fn": lambda a: a, "elems": x23()},
         sorts={
             "fn": "branch",
-            "elems": "object",
+            "elems": "tensor",
             "dtype": "object or none",
             "parallel_iterations": "count",
             **dict.fromkeys(("back_prop", "swap_memory", "infer_shape"), "flag"),
@@ -1110,8 +1113,8 @@ CALLS: Mapping[str, Call] = {
             lambda: {"fn": lambda a, b: a, "elems": x23()},
             sorts={
                 "fn": "branch",
-                "elems": "object",
-                "initializer": "object or none",
+                "elems": "tensor",
+                "initializer": "tensor or none",
                 "parallel_iterations": "count",
                 **dict.fromkeys(("back_prop", "swap_memory", "infer_shape", "reverse"), "flag"),
             },

@@ -69,7 +69,9 @@ CALLS: Mapping[str, Call] = {
         names=("device",),
     ),
     "InteractiveSession": Call(
-        dict, {"target": "nothing", "graph": "nothing", "config": "nothing"}, {"graph": GRAPH}
+        dict,
+        {"target": "fill", "graph": "nothing", "config": "nothing"},
+        {"graph": GRAPH},
     ),
     "ConfigProto": Call(
         dict,
