@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from tensorbow.array_likes import holds_strings
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 
 # Folder of the packages; the file name is as in frames, possibly a relative path.
 ROOT = os.path.dirname(os.path.dirname((lambda: 0).__code__.co_filename))
@@ -78,8 +78,8 @@ class RefusedArgumentError(InvalidArgumentError):
 
 
 def of_call(
-    error: InvalidArgumentError, call: str, arguments: Mapping[str, Any], others: Collection[str]
-) -> InvalidArgumentError:
+    error: TensorBowError, call: str, arguments: Mapping[str, Any], others: Collection[str]
+) -> TensorBowError:
     """The error that a checked call raises for an error within it.
 
     The argument is the one whose value could not become a tensor or was refused, or the only one that has
@@ -88,7 +88,6 @@ def of_call(
     function that was called keep the names of the calls in it.
     arguments: those of the call by name. others: names of arguments that are no tensors.
     """
-    is_refused = isinstance(error, RefusedArgumentError)
     if isinstance(error, UnfitError):
         argument = _name_of_argument(error.value, arguments, others)
         if argument is not None:
@@ -99,18 +98,18 @@ def of_call(
         argument = None if is_own else _only_name_of(error, arguments)
         if argument is not None and not _passes_user_code(error):
             return error.named(call, argument)
-    elif not is_refused and type(error) is not InvalidArgumentError:
+    elif type(error) not in (InvalidArgumentError, NotFoundError):
         return error
     text = str(error)
     texts = [name for name, value in arguments.items() if name not in others and holds_strings(value)]
-    if len(texts) == 1 and texts[0] not in text and not is_refused:
+    if len(texts) == 1 and texts[0] not in text and type(error) in (InvalidArgumentError, UnfitError):
         return UnfitError(text.removeprefix(f"{call}: "), arguments[texts[0]], f"{call}: {texts[0]}")
     if call[0].islower() and "." not in call:
         _name_function(error, call, arguments)
     return error
 
 
-def _name_function(error: InvalidArgumentError, call: str, arguments: Collection[str]) -> None:
+def _name_function(error: TensorBowError, call: str, arguments: Collection[str]) -> None:
     """Begins an error's text with a function's name, in place of an inner one's that was put before it."""
     text: str = vars(error).setdefault("_innermost_text", str(error))
     is_named = text.partition(": ")[0] in arguments or _is_named(call, text)

@@ -26,7 +26,7 @@ from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from tensorbow.call_errors import RefusedArgumentError, by_newer_names, of_call, remedy_of_unknown
-from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
@@ -143,7 +143,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     kwargs[name] = read_as(kind, value, label, name)
         try:
             return function(*(args if given is None else given), **kwargs)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             named = of_call(error, label, bound, no_tensors)
             if named is error:

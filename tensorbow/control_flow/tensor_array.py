@@ -7,7 +7,7 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, checked
-from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape
 from tensorbow.ops.broadcasting import shape as shape_of
 from tensorbow.ops.control import identity, no_op
 from tensorbow.ops.filling import range as range_of
@@ -40,7 +40,7 @@ class TensorArray:
     def __init__(
         self,
         dtype: AsDType,
-        size: Any = None,
+        size: CountOrTensor | None = None,
         dynamic_size: Flag = False,
         clear_after_read: Flag | None = None,
         tensor_array_name: Name = None,

@@ -189,6 +189,7 @@ CALLS: Mapping[str, Call] = {
             "standardisation": "object or none",
             "label_scale": "anything",
         },
+        {"labels": frozenset({"empty dict"})},
         names=("arrays",),
     ),
     "data.splits_of": Call(

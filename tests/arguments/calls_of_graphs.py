@@ -34,6 +34,8 @@ def x() -> Any:
     return tb.placeholder(tb.float32, [None], name="x")
 
 
+_BYTES: Any = {"data": "object"}, {"data": frozenset({"bytes"})}
+
 CALLS: Mapping[str, Call] = {
     "graph_util.extract_sub_graph": Call(
         lambda: {"graph_def": graph_def(), "dest_nodes": ["a"]},
@@ -170,15 +172,17 @@ CALLS: Mapping[str, Call] = {
         {"text": frozenset({"bytes"})},
     ),
     "GraphDef.FromString": Call(
-        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()}, {"data": "object"}
+        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()}, *_BYTES
     ),
     "GraphDef.ParseFromString": Call(
         lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()},
-        {"data": "object"},
+        *_BYTES,
         target=lambda: graph("as_graph_def")().ParseFromString,
     ),
     "GraphDef.from_file_content": Call(
-        lambda: {"content": tb.get_default_graph().as_graph_def().SerializeToString()}, {"content": "object"}
+        lambda: {"content": tb.get_default_graph().as_graph_def().SerializeToString()},
+        {"content": "object"},
+        {"content": frozenset({"bytes"})},
     ),
     "GraphDef.extract": Call(
         lambda: {"names": ["known"]},

@@ -130,7 +130,10 @@ _FACTORS = {"lower": "positive", "upper": "positive"}
 _CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
 _SHOWN = {"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})}
 
-COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
+COUNTS = {
+    **dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count"),
+    "seed": "seed or none",
+}
 
 
 CALLS: Mapping[str, Call] = {
@@ -156,6 +159,7 @@ CALLS: Mapping[str, Call] = {
         "arg_max arg_min",
         lambda: {"input": x23(), "dimension": 1},
         sorts={"dimension": "axis", "output_type": "dtype"},
+        takes={"dimension": frozenset({"2**40"})},  # refused as the axis
         names=("argmax", "argmin", "neg", "sub"),
     ),
     "reduce_logsumexp": Call(
@@ -326,7 +330,7 @@ CALLS: Mapping[str, Call] = {
     "shape_n": Call(
         lambda: {"input": [x23()]},
         sorts={"input": "tensors", "out_type": "dtype"},
-        takes=_ROWS,
+        takes={"input": frozenset({"ragged list"})},
         names=("shape",),
     ),
     **_ops(
@@ -519,6 +523,7 @@ CALLS: Mapping[str, Call] = {
                 "partition_strategy": "choice",
                 "seed": "seed or none",
             },
+            takes=dict.fromkeys(("weights", "biases"), frozenset({"ragged list"})),  # shards
             names=(
                 *("gather", "embedding_lookup", "log_uniform_candidate_sampler", "reshape", "slice"),
                 *("multiply", "mul", "matmul", "random_uniform", "strided_slice", "expand_dims"),
@@ -653,6 +658,7 @@ CALLS: Mapping[str, Call] = {
     "nn.depthwise_conv2d_native": Call(
         lambda: {"input": images(), "filter": filters(), **same()},
         sorts={"data_format": "choice or none"},
+        takes={"dilations": frozenset({"empty list"})},  # refused as the rate
         names=("depthwise_conv2d",),
     ),
     "nn.conv1d": Call(
@@ -722,7 +728,7 @@ CALLS: Mapping[str, Call] = {
     **_ops(
         "nn.space_to_depth depth_to_space",
         lambda: {"input": tb.zeros([1, 2, 2, 4]), "block_size": 2},
-        sorts={"block_size": "count"},
+        sorts={"block_size": "count", "data_format": "choice or none"},
         names=("expand_dims",),
     ),
     **{
@@ -984,6 +990,7 @@ CALLS: Mapping[str, Call] = {
     "assert_same_float_dtype": Call(
         lambda: {"tensors": [x23()], "dtype": tb.float32},
         sorts={"tensors": "tensors or none", "dtype": "dtype or none"},
+        takes={"tensors": frozenset({"ragged list"})},
     ),
     "assert_proper_iterable": Call(lambda: {"values": [1]}, sorts={"values": "anything"}),
     "is_tensor": Call(lambda: {"x": x23()}, sorts={"x": "anything"}),
@@ -1013,7 +1020,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "confusion_matrix": Call(
         lambda: {"labels": [1, 0], "predictions": [0, 1], "num_classes": 2},
-        sorts={"predictions": "tensor", "num_classes": "count", "weights": "tensor or none"},
+        sorts={"predictions": "tensor", "num_classes": "count or none", "weights": "tensor or none"},
         names=("cast", "GatherGrad", "maximum", "add", "multiply"),
     ),
     # rows of variables
@@ -1070,13 +1077,14 @@ CALLS: Mapping[str, Call] = {
             "default": "branch or none",
             **dict.fromkeys(("exclusive", "strict"), "flag"),
         },
+        takes={"default": frozenset({"function", "class"})},
     ),
     "TensorArray": Call(
         lambda: {"dtype": tb.float32, "size": 3},
         sorts={
-            "size": "object",
+            "size": "count",
             "clear_after_read": "flag or none",
-            "element_shape": "extents or none",
+            "element_shape": "static shape",
             **dict.fromkeys(("handle", "flow"), "nothing"),
             "tensor_array_name": "name",
             **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),

@@ -296,7 +296,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.cosine_decay": Call(
         lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
-        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},
+        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "positive", "alpha": "fraction"},
     ),
     "train.exponential_decay": Call(
         lambda: {

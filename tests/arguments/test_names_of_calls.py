@@ -41,7 +41,7 @@ def test_the_error_begins_with_the_users_call(call: Callable[[], Any], words: st
 
 
 def test_what_does_not_fit_into_memory_names_the_call() -> None:
-    with tb.Graph().as_default(), pytest.raises(tb.errors.ResourceExhaustedError, match="^linspace: Unable to"):
+    with tb.Graph().as_default(), pytest.raises(tb.errors.ResourceExhaustedError, match=r"^linspace: "):
         tb.linspace(0.0, 1.0, 2**50)
 
 
