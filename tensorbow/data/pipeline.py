@@ -106,7 +106,7 @@ class Dataset:
         if len(different) != 1 or () in different:
             got = ", ".join(f"{name} {list(shape)}" for name, shape in counts.items())
             raise InvalidArgumentError(
-                f"from_tensor_slices: expected tensors to be arrays with the same number of rows, got {got or 'none'}"
+                f"from_tensor_slices: expected tensors to have the same number of rows, got {got or 'none'}"
             )
         (rows,) = different.pop()
         return Dataset(lambda key: iter(range(rows)), rows, arrays)

@@ -45,7 +45,7 @@ class ScipyOptimizerInterface:
         pairs = [(g, v) for g, v in zip(found, self._variables, strict=True) if g is not None]
         if not pairs:
             raise InvalidArgumentError(
-                f"ScipyOptimizerInterface: no gradient leads from loss {tensor.name} to any variable of var_list"
+                f"ScipyOptimizerInterface: no gradient leads from loss {tensor.name} to var_list"
             )
         self._variables = [v for _, v in pairs]
         self._fetches = [tensor, [convert_to_tensor(g) for g, _ in pairs]]

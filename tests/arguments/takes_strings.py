@@ -9,10 +9,8 @@ from tests.arguments.public_calls import Call
 
 STRINGS = frozenset({"text", "bytes", "empty text", "str subclass"})
 TAKE_STRINGS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("broadcast_to", "expand_dims", "guarantee_const", "identity", "rank", "shape", "size"), ("input",)
-    ),
-    **dict.fromkeys(("squeeze", "stop_gradient", "Print"), ("input",)),
+    **dict.fromkeys(("broadcast_to", "expand_dims", "identity", "rank", "shape", "size"), ("input",)),
+    **dict.fromkeys(("guarantee_const", "squeeze", "stop_gradient", "Print"), ("input",)),
     **dict.fromkeys(
         ("summary.tensor_summary", "assert_scalar", "serialize_tensor", "train.limit_epochs", "zeros_like"),
         ("tensor",),
