@@ -42,6 +42,9 @@ OLDER_NAMES = {
 }
 
 
+_PLAIN = (InvalidArgumentError, NotFoundError)  # no subclass, as for NaN at run time
+
+
 class UnfitError(InvalidArgumentError):
     """A value that cannot become a tensor of the wanted dtype.
 
@@ -83,9 +86,7 @@ def of_call(
     """The error that a checked call raises for an error within it.
 
     The argument is the one whose value could not become a tensor or was refused, or the only one that has
-    strings where tensors of numbers are meant. An error of a function that is about no argument begins with
-    the function's name, unless it names one of its arguments first, as an option. Errors within a user's
-    function that was called keep the names of the calls in it.
+    strings where tensors of numbers are meant. The same error is returned if that is not known.
     arguments: those of the call by name. others: names of arguments that are no tensors.
     """
     if isinstance(error, UnfitError):
@@ -98,23 +99,24 @@ def of_call(
         argument = None if is_own else _only_name_of(error, arguments)
         if argument is not None and not _passes_user_code(error):
             return error.named(call, argument)
-    elif type(error) not in (InvalidArgumentError, NotFoundError):
+    elif type(error) is not InvalidArgumentError:
         return error
     text = str(error)
     texts = [name for name, value in arguments.items() if name not in others and holds_strings(value)]
     if len(texts) == 1 and texts[0] not in text and type(error) in (InvalidArgumentError, UnfitError):
         return UnfitError(text.removeprefix(f"{call}: "), arguments[texts[0]], f"{call}: {texts[0]}")
-    if call[0].islower() and "." not in call:
-        _name_function(error, call, arguments)
     return error
 
 
-def _name_function(error: TensorBowError, call: str, arguments: Collection[str]) -> None:
-    """Begins an error's text with a function's name, in place of an inner one's that was put before it."""
-    text: str = vars(error).setdefault("_innermost_text", str(error))
-    is_named = text.partition(": ")[0] in arguments or _is_named(call, text)
-    if not is_named and not _passes_user_code(error):
-        error.args = (f"{call}: {text}",)
+def name_function(error: TensorBowError, call: str) -> None:
+    """Begins an error's text with a function's name, in place of an inner one's that was put before it.
+
+    Errors within a user's function that was called keep the names of the calls in it.
+    """
+    if isinstance(error, (UnfitError, RefusedArgumentError)) or type(error) in _PLAIN:
+        text: str = vars(error).setdefault("_innermost_text", str(error))
+        if not _is_named(call, text) and not _passes_user_code(error):
+            error.args = (f"{call}: {text}",)
 
 
 def _is_named(call: str, text: str) -> bool:
@@ -132,9 +134,9 @@ def _passes_user_code(error: BaseException) -> bool:
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        is_ours = file.startswith(PACKAGES) and not file.startswith(_MODELS)
+        is_ours = file.startswith((*PACKAGES, "<")) and not file.startswith(_MODELS)  # <: generated code
         if not is_ours and not (file.startswith(_PYTHONS) and "site-packages" not in file):
-            return not file.startswith("<")  # generated code, as a data class's `__init__`
+            return True
         trace = trace.tb_next
     return False
 

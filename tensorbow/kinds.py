@@ -25,7 +25,13 @@ from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from tensorbow.call_errors import RefusedArgumentError, by_newer_names, of_call, remedy_of_unknown
+from tensorbow.call_errors import (
+    RefusedArgumentError,
+    by_newer_names,
+    name_function,
+    of_call,
+    remedy_of_unknown,
+)
 from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
@@ -95,6 +101,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     own = function.__qualname__.removesuffix(".__call__")
     makes = function.__name__ == "__init__"  # a constructor: errors name its class
+    is_function = "." not in own and function.__module__.startswith("tensorbow.")  # makes ops, has no options
     positional: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
     known: frozenset[str] = frozenset()
@@ -146,6 +153,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             named = of_call(error, label, bound, no_tensors)
+            if named is error and is_function:
+                name_function(error, label)
             if named is error:
                 raise
             raise named from None

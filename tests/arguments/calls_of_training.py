@@ -378,7 +378,7 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
-        names=("model <lambda>", "model OfAnything"),
+        names=("replicas_per_device", "model <lambda>", "model OfAnything"),
     ),
     "sweep": Call(
         lambda: {
@@ -396,6 +396,7 @@ CALLS: Mapping[str, Call] = {
             "resume": "flag",
             "progress": "flag",
         },
+        names=("model ",),
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
