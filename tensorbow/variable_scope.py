@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow import initializers
-from tensorbow.argument_names import UnfitError
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Graph,
@@ -442,7 +442,9 @@ def _is_value(chosen: Any) -> bool:
 
 
 def _needless_shape(full: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+    return InvalidArgumentError(
+        f"get_variable: the initializer of {full} is a value, which has a shape: give none beside it"
+    )
 
 
 def _initial_value(
