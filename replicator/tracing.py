@@ -14,7 +14,7 @@ import numpy as np
 
 from replicator.step_inputs import StepInputs
 from scheduler import StepProgram
-from tensorbow.argument_names import UnfitError
+from tensorbow.call_errors import UnfitError
 from tensorbow.compiler import DeviceSet
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import Device

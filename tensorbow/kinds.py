@@ -25,8 +25,14 @@ from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from tensorbow.argument_names import by_newer_names, naming_argument, remedy_of_unknown
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.call_errors import (
+    RefusedArgumentError,
+    by_newer_names,
+    name_function,
+    of_call,
+    remedy_of_unknown,
+)
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
@@ -83,19 +89,19 @@ def shown(value: Any) -> str:
 def refuse(op: str, argument: str, expected: str, value: Any, remedy: object = "") -> InvalidArgumentError:
     """The error for an invalid argument: op, argument, expected, got and, if given, the remedy."""
     ending = f"; {remedy}" if str(remedy) else ""
-    return InvalidArgumentError(f"{op}: expected {argument} to be {expected}, got {shown(value)}{ending}")
+    return RefusedArgumentError(op, argument, expected, value, f"{shown(value)}{ending}")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Converts each argument by the kind in its annotation before `function` is called.
 
     The annotations are evaluated on the first call. A call raises InvalidArgumentError for an argument
-    not of its kind; defaults are not checked. For an argument without a kind that cannot become a tensor,
-    the error also names the argument, of the outermost checked call that got it. A call by one of
-    `OLDER_NAMES` is one by the newer name.
+    not of its kind; defaults are not checked. Errors of inner calls get the names of the outermost checked
+    call and its argument, by `call_errors.of_call`. A call by one of `OLDER_NAMES` is one by the newer name.
     """
-    named = function.__qualname__.removesuffix(".__call__")
+    own = function.__qualname__.removesuffix(".__call__")
     makes = function.__name__ == "__init__"  # a constructor: errors name its class
+    is_function = "." not in own and function.__module__.startswith("tensorbow.")  # makes ops, has no options
     positional: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
     known: frozenset[str] = frozenset()
@@ -123,7 +129,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if not resolved:
             resolve()
-        label = type(args[0]).__name__ if makes else named
+        label = type(args[0]).__name__ if makes else own
         if kwargs and not known.issuperset(kwargs):
             kwargs = by_newer_names(label, kwargs, known)  # type: ignore[assignment]
         count, given = len(args), None
@@ -144,15 +150,23 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     kwargs[name] = read_as(kind, value, label, name)
         try:
             return function(*(args if given is None else given), **kwargs)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
-            better = naming_argument(error, label, bound, no_tensors)
-            if better is None:
+            named = of_call(error, label, bound, no_tensors)
+            if named is error and is_function:
+                name_function(error, label)
+            if named is error:
                 raise
-            raise better from None
+            raise named from None
         except UnknownRankError:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None
+        except MemoryError as error:
+            if isinstance(error, ResourceExhaustedError):
+                raise
+            raise ResourceExhaustedError(
+                f"{label}: {error or 'out of memory'}; give smaller sizes"
+            ) from error
         except TypeError as error:
             remedy = remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
             if remedy is None:
@@ -289,7 +303,7 @@ def sequence(kind: Kind, expected: str, *, lone: bool = False) -> Kind:
 
     def read(value: Any) -> tuple[Any, ...]:
         if isinstance(value, np.ndarray) and value.ndim == 1:
-            value = value.tolist() if value.dtype.kind in "iufb" else value
+            value = value.tolist() if value.dtype.kind in "iufbU" else value
         if isinstance(value, (list, tuple, range)) and len(value) <= _LONGEST:
             return tuple(kind.read(item) for item in value)
         if not lone:

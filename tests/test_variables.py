@@ -293,7 +293,7 @@ def test_a_counter_ends(session):
 
 
 def test_variables_take_use_resource():
-    assert tb.Variable([1.0], True, None, False, use_resource=True).shape == [1]
+    assert tb.Variable([1.0], True, None, True, use_resource=True).shape == [1]
 
 
 def test_methods_that_write_rows(session):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.argument_names import UnfitError
 from tensorbow.array_likes import ArrayLike, as_array, holds_strings, string_array
+from tensorbow.call_errors import UnfitError
 from tensorbow.devices.host_memory import available_memory_nbytes, require_memory
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import (

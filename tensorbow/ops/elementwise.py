@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorbow.argument_names import UnfitError
 from tensorbow.array_likes import holds_strings
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Name, checked

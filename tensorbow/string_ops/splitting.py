@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.argument_names import UnfitError
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, HostCall, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Flag, Name, checked, one_of
