@@ -191,7 +191,7 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
 def accuracies(
     job: Job, megabits: float, seeds: int, epochs: int, data: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Of each way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
+    """By way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
     from tests.cluster_rig.two_machines import shape
 
     result: dict[str, dict[str, Any]] = {}

@@ -142,7 +142,7 @@ def _file(nbytes: int) -> int:
 
 
 def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
-    """What all workers have, and the first problem that one of them met."""
+    """Memory of all workers, mapped in this process, and the first problem that one of them met."""
     file, place, problem, memory = -1, ("", 0, 0), "", list[Array]()
     try:
         file = _file(nbytes)

@@ -89,7 +89,7 @@ class DividedRounds(RoundProgram):
         return DividedLaunch(self, first, variants, feeds, state, threads)
 
     def meetings_of(self, threads: int) -> Meetings:
-        """Where so many threads meet."""
+        """A meeting point of so many threads."""
         found = self._meetings.get(threads)
         if found is None:
             found = self._meetings[threads] = Meetings(threads, self.kept.forget)
@@ -137,7 +137,7 @@ class DividedRounds(RoundProgram):
 
 
 class Meetings:
-    """Where threads wait for each other in each round: before the planned parts, and behind them."""
+    """Meeting points of threads in each round: before the planned parts, and behind them."""
 
     def __init__(self, threads: int, when_done: Callable[[], None]):
         """when_done: called once all are behind the planned parts."""
