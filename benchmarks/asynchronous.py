@@ -139,7 +139,7 @@ def longest_gaps(
 
 
 def measured(way: str, steps: int, kills: int, every_s: float) -> dict[str, Any]:
-    """Rate and accuracy of one way after so many steps, and its longest gaps."""
+    """Rate, accuracy and longest gaps of one way of training after a number of steps."""
     replicator: Any
     killer, begun, begins_s = None, Begun(), BEGINS_S
     if way == "synchronous":

@@ -112,7 +112,7 @@ def trained(way: str, seed: int, epochs: int, data: str | None) -> dict[str, Any
 
 
 class Job:
-    """Workers on two machines, which do what they are asked."""
+    """Workers on two machines that execute commands."""
 
     def __init__(self, machines: TwoMachines, folder: Path):
         words = [sys.executable, "-m", "tensorbow", "launch", *machines.words, "--watchdog", "0"]
@@ -124,7 +124,7 @@ class Job:
         )
 
     def ask(self, order: dict[str, Any] | None) -> Any:
-        """The answer of worker 0. Raises RuntimeError when the job has ended by itself."""
+        """The answer of worker 0. Raises RuntimeError if the job has ended."""
         waiting, done = self._folder / "waiting", self._folder / f"{self._number}.done"
         waiting.write_text(json.dumps(order))
         waiting.rename(self._folder / f"{self._number}.asked")

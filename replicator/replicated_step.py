@@ -76,7 +76,7 @@ class BuiltStep:
         return False
 
     def set_program(self, number: int) -> None:
-        """Sets the number of the engine's program for full batches, the only one that it has by now."""
+        """Sets the number of the engine's program for full batches, the only program so far."""
         self.program, self.programs = number, {self.inputs.shapes: number}
 
     def _program_for(self, stepper: Stepper, arrays: Sequence[Array]) -> int:

@@ -56,7 +56,7 @@ class RunningReplicas:
     # Life ---------------------------------------------------------------------------------------
 
     def add(self, step: BuiltStep) -> None:
-        """Adds a step; the replicas that are there have it, unless they lack variables of it."""
+        """Adds a step; existing replicas run it too, unless they lack some of its variables."""
         with self._lock:
             for other in self.steps:
                 step.inputs.draw_here_if_shared(other.inputs)

@@ -67,7 +67,7 @@ class _LearningStep:
     split: tuple[bool, ...]  # per feed: whether it is split over the replicas
 
     def shapes(self, replicas: int) -> list[TensorSpec]:
-        """Specs of one replica's inputs, if so many share what is fed."""
+        """Specs of one replica's inputs, when a number of replicas share the fed arrays."""
         return [
             TensorSpec((spec.extents[0] // replicas, *spec.extents[1:]), spec.dtype) if is_split else spec
             for spec, is_split in zip(self.fed, self.split, strict=True)

@@ -117,7 +117,7 @@ class BackupRun(EngineRun):
 
     @property
     def begun(self) -> int:
-        """The first round that is not done: what has begun of it is stale when the run ends."""
+        """The first round that is not done; its gradients that are under way are stale when the run ends."""
         return self.awaited
 
     def take(self, message: Any) -> None:

@@ -319,7 +319,7 @@ class LearningEngine:
             self.steps_per_launch = steps
 
     def require_launches(self, steps: int) -> None:
-        """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
+        """Raises InvalidArgumentError if a launch of the selected step cannot have this number of rounds."""
         learners = self.learners
         if steps > learners.launcher.most_rounds:
             slow = learners.called_apart()

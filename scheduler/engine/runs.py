@@ -151,7 +151,7 @@ class EngineRun(ABC):
 
     @abstractmethod
     def _task_of(self, round: int, batch_number: int) -> tuple[int, BatchInputs]:
-        """The replica of a task that has not finished well, and what it was trained on."""
+        """The replica of a task that has failed, and its batch."""
 
     def _require_number(self, batch: ReadyBatch) -> None:
         """Raises InvalidArgumentError for a batch number that is not below the number of replicas."""

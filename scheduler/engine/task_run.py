@@ -40,7 +40,7 @@ from tensorbow.errors import (
 
 
 class TaskRun(EngineRun):
-    """First come, first served: the thin shell around the state machine that says who takes which batch."""
+    """First come, first served: a thin shell around the state machine that assigns batches to replicas."""
 
     def __init__(
         self,

@@ -322,7 +322,7 @@ class _Segments:
         return self._executable.variants[variant]
 
     def conflicts(self, segment: int) -> Sequence[int]:
-        """Segments of devices that write what a replica's segment touches, or read what it writes."""
+        """Segments of devices that conflict with a replica's: one writes memory that the other touches."""
         found = self._conflicts.get(segment)
         if found is None:
             segments = self._executable.segments
