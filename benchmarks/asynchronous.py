@@ -44,7 +44,7 @@ RATE = 0.02  # of the mean of all workers' gradients; a push of one has a quarte
 STEPS, KILLS, KILLED_EVERY_S = 20_000, 30, 10.0
 SMALL_STEPS, SMALL_KILLS, SMALL_EVERY_S = 2000, 2, 6.0
 BEGINS_S = 3.0  # after the first step: from then on gaps count
-GAP_S = 0.5  # asked: the longest of a worker, while others are killed
+GAP_S = 0.5  # target for a worker's longest gap while others are killed
 WAYS = ("synchronous", "asynchronous", "staleness 4", "one killed every {every:g} s")
 
 

@@ -199,7 +199,7 @@ def accuracies(
         runs: dict[str, list[dict[str, Any]]] = {"unshaped": [], "shaped": []}
         for link, known in runs.items():
             if way == "sma" and link == "shaped":
-                continue  # a round of it takes as long as fifty of DiLoCo's
+                continue  # one of its rounds takes as long as fifty of DiLoCo's
             shape(megabits if link == "shaped" else None, job.far)
             for seed in range(seeds):
                 order = {"way": way, "seed": seed, "epochs": epochs, "data": data}

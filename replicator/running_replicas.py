@@ -39,7 +39,7 @@ class RunningReplicas:
         self.last: LastValues | None = None  # at the time of `shut_down`
         self._graph, self._start = graph, start
         self._given = 0  # the engine has the first `_given` steps
-        self._ended = 0  # steps that there were at the last `shut_down`
+        self._ended = 0  # number of steps at the last `shut_down`
         self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._lock = threading.Lock()
         self.host = HostSession(graph)  # fills queues of the steps, and gives tables their values

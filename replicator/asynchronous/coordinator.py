@@ -85,7 +85,7 @@ class StepCoordinator:
             if self.begun == self.steps:
                 self._heard_of(own, now_s)
                 return
-            own.in_step = True  # nobody has taken it
+            own.in_step = True  # no other call has begun it
             self.begun += 1
         if not own.in_step:
             raise InternalError(f"worker {worker} ends a step that it has not begun")

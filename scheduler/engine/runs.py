@@ -124,7 +124,7 @@ class EngineRun(ABC):
             follows = is_mean and self._cause() is None
         error = lockstep.part(reason, follows=follows, told=told)
         if follows and is_mean and str(error).startswith(lockstep.name):
-            return  # no worker has found a cause, and this one tells of it
+            return  # no worker has found a cause: this one reports its own error
         if follows or not reason:
             self.error = error
             self._bad.clear()

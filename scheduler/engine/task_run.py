@@ -62,7 +62,7 @@ class TaskRun(EngineRun):
             synchronised=learners.synchronises,
             restarts_before=restarts_before,
         )
-        self._events: list[SchedulerEvent] = []  # noted, and not told to the machine
+        self._events: list[SchedulerEvent] = []  # not yet passed to the state machine
         self._batches: dict[tuple[int, int], ReadyBatch] = {}  # by batch number and round
         self._results: dict[int, dict[int, TaskResult]] = {}  # by round and batch number
 

@@ -64,7 +64,7 @@ class DevicePlans:
     def with_count(
         self, options: Synchronisation, replicas: int, specs: Sequence[TensorSpec] | None = None
     ) -> DevicePlans:
-        """The plans of this device for another number of replicas. specs: of the inputs, by default the same."""
+        """Plans of this device for another number of replicas. specs: of the inputs, by default the same."""
         return DevicePlans(
             self._program,
             self._specs if specs is None else specs,

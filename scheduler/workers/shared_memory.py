@@ -158,7 +158,7 @@ def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
             memory = [_map(process, number, nbytes, process == os.getpid()) for _, process, number in places]
         except (OSError, ValueError) as error:
             problem = f"{workers.name}: {error}"
-    problems = workers.all_gather(problem)  # from here on all have opened what they can
+    problems = workers.all_gather(problem)  # all workers have opened their memory now
     if file >= 0:
         os.close(file)
     return memory, next(filter(None, problems), "")
