@@ -167,6 +167,7 @@ class Saver:
 
     # Saving -----------------------------------------------------------------------------------
 
+    @checked
     def save(
         self,
         session: Any,
@@ -175,8 +176,8 @@ class Saver:
         *,
         metrics: Mapping[str, float] | None = None,
         latest_filename: str = STATE,
-        write_meta_graph: bool = True,
-        write_state: bool = True,
+        write_meta_graph: Flag = True,
+        write_state: Flag = True,
     ) -> str:
         """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 

@@ -120,6 +120,7 @@ CALLS: Mapping[str, Call] = {
     **{
         call: Call(
             lambda: {"fn": lambda a, b: a, "elems": x23()},
+            takes={"initializer": frozenset({"empty dict", "ragged list"})},  # a nest
             sorts={
                 "fn": "branch",
                 "elems": "tensor",

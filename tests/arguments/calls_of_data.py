@@ -174,7 +174,7 @@ CALLS: Mapping[str, Call] = {
             "mean": "number",
             "std": "positive",
             "augmentation": "nothing",
-            "class_names": "object",
+            "class_names": "list of texts",
         },
         {"augmentation": frozenset({"function", "class"})},
     ),

@@ -604,7 +604,7 @@ CALLS: Mapping[str, Call] = {
             "message": "name",
             **dict.fromkeys(("summarize", "first_n"), "axis or none"),
         },
-        takes={**dict.fromkeys(("summarize", "first_n"), frozenset({"2**40"}))},
+        takes={**_SHOWN, "first_n": frozenset({"2**40"})},
     ),
     "check_numerics": Call(lambda: {"tensor": x23(), "message": "x"}, sorts={"message": "text"}),
     "verify_tensor_all_finite": Call(

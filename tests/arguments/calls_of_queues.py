@@ -181,7 +181,9 @@ CALLS: Mapping[str, Call] = {
         lambda: {"vals": [[2]]}, {"vals": "anything"}, target=of_queue("enqueue_many")
     ),
     "QueueBase.from_list": Call(
-        lambda: {"index": 0, "queues": [queue()]}, {"index": "anything", "queues": "anything"}
+        lambda: {"index": 0, "queues": [queue()]},
+        {"index": "anything", "queues": "anything"},
+        names=("gather",),
     ),
     "QueueBase.is_closed": Call(dict, target=of_queue("is_closed")),
     "QueueBase.size": Call(dict, target=of_queue("size")),

@@ -105,6 +105,7 @@ CALLS: Mapping[str, Call] = {
             ),
             **dict.fromkeys(("opt_level", "global_jit_level"), "axis"),
         },
+        dict.fromkeys(("opt_level", "global_jit_level"), frozenset({"2**40"})),
     ),
     "RunOptions": Call(
         dict,

@@ -447,8 +447,8 @@ CALLS: Mapping[str, Call] = {
             "global_step": "count or none",
             "metrics": "nothing",
             "latest_filename": "object",
-            "write_meta_graph": "anything",
-            "write_state": "anything",
+            "write_meta_graph": "flag",
+            "write_state": "flag",
         },
         {
             "save_path": NAMES,

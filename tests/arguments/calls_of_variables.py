@@ -114,6 +114,7 @@ CALLS: Mapping[str, Call] = {
         name: Call(
             lambda more=more: {"limit": 3} | ({"ref": counter()} if more else {}),
             {"ref": "variable", "limit": "axis"},
+            {"limit": frozenset({"2**40"})},
             target=None if more else lambda: counter().count_up_to,
         )
         for name, more in (("count_up_to", True), ("Variable.count_up_to", False))
