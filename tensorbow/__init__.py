@@ -159,6 +159,7 @@ from tensorbow.ops.static_checks import *
 from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
+from tensorbow.ops.variable_aggregation import VariableAggregation, VariableSynchronization
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -246,8 +247,6 @@ from tensorbow.variable_scope import (
 )
 from tensorbow.variables import (
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
     assign,
     assign_add,
     assign_sub,

@@ -319,7 +319,7 @@ class LearningEngine:
             self.steps_per_launch = steps
 
     def require_launches(self, steps: int) -> None:
-        """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
+        """Raises InvalidArgumentError if a launch of the selected step cannot have this number of rounds."""
         learners = self.learners
         if steps > learners.launcher.most_rounds:
             slow = learners.called_apart()
@@ -480,7 +480,7 @@ class LearningEngine:
                 if is_to_stop or ended == stop:
                     return ended
         finally:
-            if self._run is None:  # else it is another thread's, which has been asked
+            if self._run is None:  # else another thread's run, which `request_stop` has asked to end
                 self._stopping = False
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
@@ -665,7 +665,7 @@ class LearningEngine:
             with self._idle("restart", or_settled=True):
                 self._restart(round)
 
-    # What is left of it
+    # Values, and the end
 
     @checked
     def central_values(self, round: Count | None = None) -> dict[str, Array]:

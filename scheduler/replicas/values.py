@@ -104,7 +104,7 @@ class ReplicaValues:
             for name in values:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
-                if progress_of(name) in combined:  # z lacks nothing of it
+                if progress_of(name) in combined:  # z has all of its progress
                     replica.container.write(progress_of(name), 0)
         for model in self._central:
             weights = {name: values[name] for name in model.names if name in values}

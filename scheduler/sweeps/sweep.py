@@ -120,7 +120,7 @@ class Sweep:
                     f"{epochs}"
                 )
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
-        self.ensemble_figures: dict[str, float] = {}  # of worker 0, as those of members
+        self.ensemble_figures: dict[str, float] = {}  # of worker 0, like the members' figures
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)

@@ -75,7 +75,7 @@ def divide(
 
 
 def shows_order(ops: Sequence[Operation]) -> Operation | None:
-    """An op of the host whose effects, or what it takes, depend on the order of replicas; None if none do."""
+    """An op of the host whose effects or inputs depend on the order of replicas; None without one."""
     for op in ops:
         definition = op.definition
         takes = definition.asynchronous or (definition.changes and op.attrs[definition.changes] is not None)

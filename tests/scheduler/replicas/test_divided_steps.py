@@ -28,7 +28,7 @@ from tensorbow.devices import GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.programs import Model, convolutional, logistic, well
+from tests.scheduler_rig.programs import Model, convolutional, dynamic, failing_at, logistic, well
 from tests.scheduler_rig.running import (
     Hesitant,
     Prepared,
@@ -52,11 +52,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"sync": "diloco", "tau": 3, "staleness": 1},
     {"sync": "none"},
 ]
-
-
-def dynamic(model: Model) -> Model:
-    """The model with its forward and backward pass by the executor."""
-    return replace(model, program=replace(model.program, mode="dynamic"))
 
 
 def masked(function: Callable[..., Any] | None = None, **kinds: Any) -> Model:
@@ -269,18 +264,6 @@ def test_functions_with_effects_are_called_replica_by_replica() -> None:
         orders.append([*calls])
     assert len(orders[0]) == 12
     assert orders[0] == orders[1]
-
-
-def failing_at(call: int, error: BaseException) -> Callable[[Any], Any]:
-    calls: list[int] = []
-
-    def weigh(errors: Any) -> Any:
-        calls.append(0)
-        if len(calls) == call:
-            raise error
-        return np.ones_like(errors)
-
-    return weigh
 
 
 @pytest.mark.parametrize("options", [{}, {"sync": "none"}, {"sync": "ssgd"}], ids=str)
