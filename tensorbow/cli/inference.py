@@ -404,7 +404,7 @@ def evaluate(
 )
 @click.option(
     "--calibration",
-    type=click.IntRange(1),
+    type=click.IntRange(1, (1 << 31) - 1),
     metavar="N",
     default=CALIBRATION,
     show_default=True,

@@ -66,7 +66,10 @@ CALLS: Mapping[str, Call] = {
             **{"save_model_secs": "number", "checkpoint_basename": "text", "init_fn": "function or none"},
             **{"stop_grace_secs": "number", "init_op": "nothing", "global_step": "nothing"},
         },
-        {"graph": frozenset({"graph"}), "logdir": frozenset({"path"})},
+        {
+            "graph": frozenset({"graph"}),
+            **dict.fromkeys(("init_op", "global_step"), frozenset({"tensor", "variable"})),
+        },
     ),
     "Supervisor.prepare_or_wait_for_session": Call(
         dict,

@@ -543,7 +543,9 @@ class TrainingConfig:
             ):
                 default = getattr(source.defaults, name)
                 if name == "learning_rate_drops" and self.learning_rate is None:
-                    default = source.defaults.drops_of(self.dataset)
+                    default = source.defaults.drops_of(
+                        self.dataset if isinstance(self.dataset, str) else None
+                    )
                 object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)

@@ -22,11 +22,12 @@ from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
-from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
+from tensorbow.kernels.native.rounds.driver import ROUNDS, driver_module
 from tensorbow.kernels.native.rounds.early_checks import index_checks
 from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, chunk_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, ExchangeReduction, plan_exchange
 from tensorbow.kernels.native.rounds.pieces import NOT_CUT, SumPieces, cut_sums
+from tensorbow.kernels.native.rounds.system_functions import add_yield
 from tensorbow.program.plan import Group, Region, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
 from tensorbow.specs import DType, float32
