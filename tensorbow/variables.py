@@ -183,6 +183,8 @@ class Variable(TensorOperators):
                 container=get_default_graph().current_container,
                 name=scope,
             )
+            if owner is not None and not self._ref.op.colocation:
+                self._ref.op.device = owner.op.device  # with its variable, whatever scope it is made in
             self.initial_value = initial
             self._initializer: Tensor = Assign(self._ref, initial, name="Assign")
             self._read: Tensor = ReadVariable(self._ref, name="read")
