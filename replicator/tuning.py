@@ -78,7 +78,8 @@ def tuned(
     of a job measure and decide the same; a step takes as long as that of the slowest.
     Raises InvalidArgumentError for a training of too few steps to be timed.
     """
-    tuner = StepTuner(ModeTuner(modes, most, why_no_more=f"most={most}", goes_on=True), window_seconds)
+    window = min(window_seconds, max_seconds)  # the first one is waited for
+    tuner = StepTuner(ModeTuner(modes, most, why_no_more=f"most={most}", goes_on=True), window)
     began_tuning = perf_counter()
     alone = workers is None or workers.size == 1
 

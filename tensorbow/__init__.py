@@ -156,6 +156,7 @@ from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
 from tensorbow.ops.static_checks import *
+from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+import tensorbow as tb
 from tensorbow.devices.blas_threads import streams_limiting_blas
 from tensorbow.kernels import ReferenceBackend, backends
 from tensorbow.program import Backend
@@ -44,6 +45,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def graph() -> Iterator[tb.Graph]:
+    """A default graph of the test's own; a file in which all tests want one says so with `usefixtures`."""
+    with tb.Graph().as_default() as made:
+        yield made
+
+
+@pytest.fixture
+def session(graph: tb.Graph) -> Iterator[tb.Session]:
+    """A session over a default graph of the test's own."""
+    with tb.Session() as made:
+        yield made
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ SUBJECTS = {
     "Sessions": ("tensorbow.runtime",),
     "Variables": ("tensorbow.variables", "tensorbow.variable_scope"),
     "Placeholders and control": ("tensorbow.ops.control", "tensorbow.ops.constant"),
-    "Elementwise functions": ("tensorbow.ops.elementwise",),
+    "Elementwise functions": ("tensorbow.ops.elementwise", "tensorbow.ops.sums"),
     "Reductions": ("tensorbow.ops.reductions", "tensorbow.ops.cumulative"),
     "Matrices": ("tensorbow.ops.matmul", "tensorbow.ops.einsum", "tensorbow.ops.linalg"),
     "Random numbers": ("tensorbow.ops.random",),

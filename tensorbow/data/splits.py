@@ -16,7 +16,7 @@ from tensorbow.data.pipeline import Dataset
 from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.data.tables import standardisation_of
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import refuse, shown
+from tensorbow.kinds import FUNCTION, TEXT, WORD, read_as, refuse, shown
 from tensorbow.nest import map_leaves, named_leaves
 from tensorbow.specs import Array
 from tensorbow.user_code import is_of_torch
@@ -63,6 +63,8 @@ def splits_of(
     with a line for each split that was drawn. Raises InvalidArgumentError for anything else, for splits that
     do not fit together, and for labels that do not fit the task.
     """
+    for argument, kind, value in (("name", TEXT, name), ("seed", WORD, seed), ("say", FUNCTION, say)):
+        read_as(kind, value, "splits_of", argument)
     parts = _parts_of(data, name)
     given = {part: labels_for(task, _split_of(value, f"{name}/{part}")) for part, value in parts.items()}
     if given["train"] is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.gradients import gradients
 from tensorbow.graph import convert_to_tensor
-from tensorbow.kinds import refuse
-from tensorbow.variables import trainable_variables
+from tensorbow.kinds import Function, Mapped, Text, checked, refuse
+from tensorbow.variables import Variables, trainable_variables
 
 
 class ScipyOptimizerInterface:
@@ -26,12 +25,13 @@ class ScipyOptimizerInterface:
     NotFoundError where SciPy is not installed.
     """
 
+    @checked
     def __init__(
         self,
         loss: Any,
-        var_list: Sequence[Any] | None = None,
-        method: str = "L-BFGS-B",
-        options: Mapping[str, Any] | None = None,
+        var_list: Variables | None = None,
+        method: Text = "L-BFGS-B",
+        options: Mapped | None = None,
     ):
         tensor = convert_to_tensor(loss)
         if tensor.spec.extents != () or not tensor.dtype.is_floating:
@@ -45,17 +45,15 @@ class ScipyOptimizerInterface:
         pairs = [(g, v) for g, v in zip(found, self._variables, strict=True) if g is not None]
         if not pairs:
             raise InvalidArgumentError(
-                f"ScipyOptimizerInterface: no gradient leads from {tensor.name} to any variable of var_list"
+                f"ScipyOptimizerInterface: no gradient leads from loss {tensor.name} to var_list"
             )
         self._variables = [v for _, v in pairs]
         self._fetches = [tensor, [convert_to_tensor(g) for g, _ in pairs]]
         self.method, self.options = method, dict(options or {})
 
+    @checked
     def minimize(
-        self,
-        session: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        step_callback: Callable[[np.ndarray], None] | None = None,
+        self, session: Any, feed_dict: Mapped | None = None, step_callback: Function | None = None
     ) -> Any:
         """Runs the minimisation in `session`, loads the best values, and returns SciPy's OptimizeResult.
 

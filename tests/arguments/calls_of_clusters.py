@@ -72,7 +72,7 @@ CALLS: Mapping[str, Call] = {
             **{"init_feed_dict": "mapping or none", "local_init_run_options": "nothing"},
         },
         {
-            **dict.fromkeys(PIECES, frozenset({"tensor"})),
+            **dict.fromkeys(PIECES, frozenset({"tensor", "variable"})),
             **{"graph": frozenset({"graph"}), "logdir": frozenset({"path"})},
         },
     ),

@@ -116,7 +116,7 @@ CALLS: Mapping[str, Call] = {
         drop_remainder="flag",
     ),
     "Dataset.shuffle": of_pipeline(
-        "shuffle", "buffer_size", 2, "count", seed="count", reshuffle_each_iteration="flag"
+        "shuffle", "buffer_size", 2, "count", seed="count or none", reshuffle_each_iteration="flag"
     ),
     "Dataset.repeat": of_pipeline("repeat", "count", 2, "count or none"),
     "Dataset.take": of_pipeline("take", "count", 2, "count"),
@@ -181,15 +181,16 @@ CALLS: Mapping[str, Call] = {
     "data.ArrayDataset": Call(
         lambda: {"inputs": np.zeros((3, 4), np.float32)},
         {
-            "inputs": "object",
-            "labels": "object",
+            "inputs": "tensor",
+            "labels": "tensor or none",
             "name": "text",
             "classes": "count or none",
-            "class_names": "object",
-            "feature_names": "object",
-            "standardisation": "object",
+            **dict.fromkeys(("class_names", "feature_names"), "list of texts"),
+            "standardisation": "object or none",
             "label_scale": "anything",
         },
+        {"labels": frozenset({"empty dict"})},
+        names=("arrays",),
     ),
     "data.splits_of": Call(
         lambda: {"data": (np.zeros((4, 3)), np.zeros(4))},
@@ -198,9 +199,9 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             "validation_split": "object",
             "test_split": "object",
-            "seed": "object",
+            "seed": "count",
             "task": "choice",
-            "say": "object",
+            "say": "function",
         },
     ),
     "ImageDataset.batch": Call(
@@ -341,6 +342,7 @@ CALLS: Mapping[str, Call] = {
             "label_scale": "anything",
             "mixed_labels": "nothing",
         },
+        {"inputs": TENSOR, "labels": TENSOR},
         target=lambda: tb.models.LSTMLanguageModel(8, 1, softmax="sampled"),
         names=("lstm-lm", "lookup", "expected tokens", *BUILT),
     ),

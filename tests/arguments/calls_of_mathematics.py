@@ -140,7 +140,11 @@ CALLS: Mapping[str, Call] = {
         names=("multinomial", "cast"),
     ),
     **_calls("math.xlogy math.xdivy math.multiply_no_nan", lambda: {"x": [1.0, 2.0], "y": 2.0}),
-    "math.polyval": Call(lambda: {"coeffs": [1.0, 2.0], "x": [1.0]}, sorts={"coeffs": "tensors"}),
+    "math.polyval": Call(
+        lambda: {"coeffs": [1.0, 2.0], "x": [1.0]},
+        sorts={"coeffs": "tensors"},
+        takes={"coeffs": frozenset({"ragged list"})},
+    ),
     **_calls(
         "math.reduce_std math.reduce_variance",
         lambda: {"input_tensor": reals()},

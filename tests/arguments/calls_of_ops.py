@@ -128,8 +128,12 @@ _SEEDED = {"seed": "seed or none"}
 _FACTORS = {"lower": "positive", "upper": "positive"}
 
 _CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
+_SHOWN = {"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})}
 
-COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
+COUNTS = {
+    **dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count"),
+    "seed": "seed or none",
+}
 
 
 CALLS: Mapping[str, Call] = {
@@ -155,6 +159,7 @@ CALLS: Mapping[str, Call] = {
         "arg_max arg_min",
         lambda: {"input": x23(), "dimension": 1},
         sorts={"dimension": "axis", "output_type": "dtype"},
+        takes={"dimension": frozenset({"2**40"})},  # refused as the axis
         names=("argmax", "argmin", "neg", "sub"),
     ),
     "reduce_logsumexp": Call(
@@ -207,7 +212,7 @@ CALLS: Mapping[str, Call] = {
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
     "all_gather": Call(lambda: {"value": x23()}),
     "all_reduce": Call(lambda: {"value": x23()}, sorts={"op": "choice"}),
-    "all_sum": Call(lambda: {"value": x23()}),
+    "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
     "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
@@ -325,7 +330,7 @@ CALLS: Mapping[str, Call] = {
     "shape_n": Call(
         lambda: {"input": [x23()]},
         sorts={"input": "tensors", "out_type": "dtype"},
-        takes=_ROWS,
+        takes={"input": frozenset({"ragged list"})},
         names=("shape",),
     ),
     **_ops(
@@ -518,6 +523,7 @@ CALLS: Mapping[str, Call] = {
                 "partition_strategy": "choice",
                 "seed": "seed or none",
             },
+            takes=dict.fromkeys(("weights", "biases"), frozenset({"ragged list"})),  # shards
             names=(
                 *("gather", "embedding_lookup", "log_uniform_candidate_sampler", "reshape", "slice"),
                 *("multiply", "mul", "matmul", "random_uniform", "strided_slice", "expand_dims"),
@@ -652,6 +658,7 @@ CALLS: Mapping[str, Call] = {
     "nn.depthwise_conv2d_native": Call(
         lambda: {"input": images(), "filter": filters(), **same()},
         sorts={"data_format": "choice or none"},
+        takes={"dilations": frozenset({"empty list"})},  # refused as the rate
         names=("depthwise_conv2d",),
     ),
     "nn.conv1d": Call(
@@ -721,7 +728,7 @@ CALLS: Mapping[str, Call] = {
     **_ops(
         "nn.space_to_depth depth_to_space",
         lambda: {"input": tb.zeros([1, 2, 2, 4]), "block_size": 2},
-        sorts={"block_size": "count"},
+        sorts={"block_size": "count", "data_format": "choice or none"},
         names=("expand_dims",),
     ),
     **{
@@ -959,12 +966,14 @@ CALLS: Mapping[str, Call] = {
         "assert_none_equal",
         lambda: {"x": x23(), "y": tb.placeholder(tb.float32, [2, 3])},
         sorts={**_CHECKED, **dict.fromkeys(("rtol", "atol"), "tensor or none")},
+        takes=_SHOWN,
         names=("Equal", "Greater", "Less", "NotEqual", "multiply", "Add", "Sub"),
     ),
     **_ops(
         "assert_negative assert_non_negative assert_non_positive assert_positive",
         lambda: {"x": tb.placeholder(tb.float32, [2, 3])},
         sorts=_CHECKED,
+        takes=_SHOWN,
         names=("Greater", "Less", "assert_less", "assert_greater"),
     ),
     **_ops(
@@ -981,6 +990,7 @@ CALLS: Mapping[str, Call] = {
     "assert_same_float_dtype": Call(
         lambda: {"tensors": [x23()], "dtype": tb.float32},
         sorts={"tensors": "tensors or none", "dtype": "dtype or none"},
+        takes={"tensors": frozenset({"ragged list"})},
     ),
     "assert_proper_iterable": Call(lambda: {"values": [1]}, sorts={"values": "anything"}),
     "is_tensor": Call(lambda: {"x": x23()}, sorts={"x": "anything"}),
@@ -993,7 +1003,7 @@ CALLS: Mapping[str, Call] = {
     "Assert": Call(
         lambda: {"condition": truths(), "data": [x23()]},
         sorts={"condition": "tensor", "data": "tensors", "summarize": "axis or none"},
-        takes={"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})},
+        takes=_SHOWN,
     ),
     "Print": Call(
         lambda: {"input": x23(), "data": [x23()]},
@@ -1010,7 +1020,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "confusion_matrix": Call(
         lambda: {"labels": [1, 0], "predictions": [0, 1], "num_classes": 2},
-        sorts={"predictions": "tensor", "num_classes": "count", "weights": "tensor or none"},
+        sorts={"predictions": "tensor", "num_classes": "count or none", "weights": "tensor or none"},
         names=("cast", "GatherGrad", "maximum", "add", "multiply"),
     ),
     # rows of variables
@@ -1067,13 +1077,14 @@ CALLS: Mapping[str, Call] = {
             "default": "branch or none",
             **dict.fromkeys(("exclusive", "strict"), "flag"),
         },
+        takes={"default": frozenset({"function", "class"})},
     ),
     "TensorArray": Call(
         lambda: {"dtype": tb.float32, "size": 3},
         sorts={
-            "size": "object",
-            "clear_after_read": "object",
-            "element_shape": "object or none",
+            "size": "count",
+            "clear_after_read": "flag or none",
+            "element_shape": "static shape",
             **dict.fromkeys(("handle", "flow"), "nothing"),
             "tensor_array_name": "name",
             **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
@@ -1083,7 +1094,7 @@ CALLS: Mapping[str, Call] = {
         f"TensorArray.{method}": Call(
             lambda arguments=arguments: arguments,
             target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
-            sorts=dict.fromkeys(("index", "indices", "lengths", "value"), "object"),
+            sorts={**dict.fromkeys(("index", "indices", "lengths"), "integers"), "value": "tensor"},
         )
         for method, arguments in {
             "read": {"index": 0},
@@ -1099,7 +1110,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"fn": lambda a: a, "elems": x23()},
         sorts={
             "fn": "branch",
-            "elems": "object",
+            "elems": "tensor",
             "dtype": "object or none",
             "parallel_iterations": "count",
             **dict.fromkeys(("back_prop", "swap_memory", "infer_shape"), "flag"),
@@ -1110,8 +1121,8 @@ CALLS: Mapping[str, Call] = {
             lambda: {"fn": lambda a, b: a, "elems": x23()},
             sorts={
                 "fn": "branch",
-                "elems": "object",
-                "initializer": "object or none",
+                "elems": "tensor",
+                "initializer": "tensor or none",
                 "parallel_iterations": "count",
                 **dict.fromkeys(("back_prop", "swap_memory", "infer_shape", "reverse"), "flag"),
             },

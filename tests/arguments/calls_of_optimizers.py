@@ -217,17 +217,17 @@ CALLS: Mapping[str, Call] = {
     "train.Constant": Call(lambda: {"rate": 0.1}, {"rate": "positive"}),
     "train.CosineDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10},
-        {"rate": "positive", "decay_steps": "count", "alpha": "fraction"},
+        {"rate": "positive", "decay_steps": "positive", "alpha": "fraction"},
     ),
     "train.ExponentialDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10, "decay_rate": 0.5},
-        {"rate": "positive", "decay_steps": "count", "decay_rate": "positive", "staircase": "flag"},
+        {"rate": "positive", "decay_steps": "positive", "decay_rate": "positive", "staircase": "flag"},
     ),
     "train.OneCycle": Call(
         lambda: {"rate": 0.1, "steps": 10},
         {
             "rate": "positive",
-            "steps": "count",
+            "steps": "positive",
             "rise": "fraction",
             "div_factor": "positive",
             "end": "positive",
@@ -235,7 +235,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.PolynomialDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10},
-        {"rate": "positive", "decay_steps": "count", "end": "positive", "power": "positive"},
+        {"rate": "positive", "decay_steps": "positive", "end": "positive", "power": "positive"},
     ),
     "train.PiecewiseConstant": Call(
         lambda: {"boundaries": [2], "values": [0.1, 0.01]},
@@ -249,7 +249,7 @@ CALLS: Mapping[str, Call] = {
             lambda more=more: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10} | more,
             {
                 **dict.fromkeys(("learning_rate", "global_step"), "tensor"),
-                "decay_steps": "count",
+                "decay_steps": "positive",
                 **dict.fromkeys(("decay_rate", "end_learning_rate", "power"), "positive"),
                 **dict.fromkeys(("cycle", "staircase"), "flag"),
             },
@@ -296,7 +296,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.cosine_decay": Call(
         lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
-        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},
+        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "positive", "alpha": "fraction"},
     ),
     "train.exponential_decay": Call(
         lambda: {

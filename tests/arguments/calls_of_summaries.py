@@ -70,6 +70,7 @@ CALLS: Mapping[str, Call] = {
             **{"flush_secs": "positive", "filename_suffix": "text"},
         },
         {"logdir": PATH, "graph": frozenset({"graph"})},
+        names=("output folder",),
     ),
     "FileWriter.add_summary": Call(
         lambda: {"summary": b"", "global_step": 1},

@@ -140,7 +140,9 @@ CALLS: Mapping[str, Call] = {
     },
     **{
         f"Variable.{method}": Call(
-            lambda: {"indices": [[1]]}, target=lambda method=method: getattr(weights(), method)
+            lambda: {"indices": [[1]]},
+            target=lambda method=method: getattr(weights(), method),
+            names=("gather",),
         )
         for method in ("gather_nd", "sparse_read")
     },
@@ -167,7 +169,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("dtype", "initializer", "collections"), "nothing"),
             "regularizer": "function or none",
         },
-        {"shape": SHAPES},
+        {"shape": SHAPES, "collections": frozenset({"empty list"})},
         names=OF_INITIALIZER,
     ),
     "variables_initializer": Call(

@@ -1,7 +1,7 @@
 """Public callables under odd arguments: taken where they mean something, else refused in one line.
 
-The line names the callable and the parameter. Never Python's own error, never another meaning: a bool as a
-whole number, a float as an axis, a string as a number.
+The line names the callable and the parameter, or begins with the latter, as an option. Never Python's own
+error, never another meaning: a bool as a whole number, a float as an axis, a string as a number.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def _fault(name: str, parameter: str, odd: str) -> str:
         text = str(error)
         if "\n" in text:
             return f"{case}: an error of several lines: {text!r}"
-        if not any(plain(known) in plain(text) for known in names_of(name, call, PUBLIC[name])):
+        names = names_of(name, call, PUBLIC[name])
+        if not (text.startswith(f"{parameter}: ") or any(plain(known) in plain(text) for known in names)):
             return f"{case}: the error does not name the callable: {text}"
         if odd not in call.accepted(parameter) and parameter not in text:
             return f"{case}: the error does not name the parameter: {text}"

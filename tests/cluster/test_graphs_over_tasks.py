@@ -23,17 +23,13 @@ from tensorbow.runtime import long_wait
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tests.cluster.servers import free_addresses, servers_here
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 
 @pytest.fixture
 def servers():
     with servers_here(ps=2, worker=2) as servers:
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def model(ps=("/job:ps/task:0", "/job:ps/task:1"), worker="/job:worker/task:0"):

@@ -17,6 +17,8 @@ from tensorbow.errors import DeadlineExceededError, InvalidArgumentError, Unavai
 from tests.cluster.servers import cluster_of, end, servers_here, start_process
 from tests.executor.random_programs import NAMES, in_graph, in_python, programs
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 LIMITED = tb.ConfigProto(operation_timeout_in_ms=60_000)  # an error says what waits for ever
 HOME, FAR, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
 
@@ -25,12 +27,6 @@ HOME, FAR, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
 def servers():
     with servers_here(ps=1, worker=2) as servers:
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def compare(servers, fetches, *feeds, initialise=(), at="worker0"):

@@ -11,6 +11,8 @@ from tensorbow.compiler.place import lines_of
 from tensorbow.devices import CpuDevice, DeviceName, NullDevice
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 
 @pytest.fixture
 def devices():
@@ -19,12 +21,6 @@ def devices():
     yield DeviceSet(cpus[0], [*cpus, null])
     for device in (*cpus, null):
         device.close()
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def placed(devices, *items, soft=False, fixed=None):

@@ -20,6 +20,8 @@ from tensorbow.train import (
     warm_up,
 )
 
+pytestmark = pytest.mark.usefixtures("session")
+
 STEPS = (0, 1, 7, 10, 19, 20, 55, 1000)
 CASES = {
     "exponential": (ExponentialDecay(0.5, 10, 0.8), lambda t: 0.5 * 0.8 ** (t / 10)),
@@ -48,12 +50,6 @@ CASES = {
         lambda t: 0.25 * (1 + math.cos(math.pi * min(t, 20) / 20)) * min(1, (t + 1) / 8),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.mark.sampled(4)

@@ -7,15 +7,11 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.train import Constant, GradientDescentOptimizer, MomentumOptimizer, PiecewiseConstant
 
+pytestmark = pytest.mark.usefixtures("session")
+
 RANDOM = np.random.default_rng(5)
 W, B = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=2)
 X, Y = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2))
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 class Regression:

@@ -15,13 +15,9 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.runtime.shared_lock import SharedLock
 
+pytestmark = pytest.mark.usefixtures("session")
+
 THREADS, ROUNDS = 8, 60
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def together(*works):

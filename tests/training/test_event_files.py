@@ -16,11 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.graph_pb2 import GraphDef as GraphMessage
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def events(folder) -> list[Event]:

@@ -10,7 +10,7 @@ import pytest
 import tensorbow as tb
 from scheduler import LearningEngine, Stepper, StepProgram
 from scheduler.batches.sources import DatasetBatches, gathered
-from scheduler.engine.rollback import Rollback
+from scheduler.engine.rollback import Rollback, rollback_for
 from scheduler.engine.undoing import APART
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import Model
@@ -128,12 +128,12 @@ def test_a_stepper_goes_on_without_a_refused_batch(computed: bool) -> None:
 
 
 class Rows:
-    """A source of a data set that the devices keep, one of whose examples has a label out of range."""
+    """A source of a data set that the devices keep, one of whose examples may have a label out of range."""
 
-    def __init__(self, engine: LearningEngine, steps: int):
+    def __init__(self, engine: LearningEngine, steps: int, bad: int = BAD):
         rng = np.random.default_rng(0)
         labels = rng.integers(0, 3, 96)
-        labels[50] = BAD
+        labels[50] = bad
         data = tb.data.ArrayDataset(rng.normal(size=(96, 5)).astype(np.float32), labels, classes=BAD + 1)
         self.batches = DatasetBatches(data, 4, engine.learners.count, 5, steps_per_launch=steps)
         self.batches.keep_on_devices(engine.learners, "always")
@@ -206,3 +206,31 @@ def test_many_picks_do_not_have_the_state_copied_before_each_launch(monkeypatch:
         rows = Rows(engine, 1)
         engine.run(rows.batches.open, 0, rows.round)
     assert copied == [0]
+
+
+def new_rollback(engine: LearningEngine) -> Rollback | None:
+    return rollback_for(engine.learners, engine.outcomes, has_workers=False)
+
+
+@pytest.mark.parametrize("bad", [-1, 2, 3])
+def test_only_labels_out_of_range_have_the_state_copied(bad: int) -> None:
+    """The labels of a data set are looked through once, before the first round."""
+    with engine_of(classifier(), cpu_devices(1), 3) as engine:
+        assert new_rollback(engine) is None
+        Rows(engine, 1, bad)
+        assert (new_rollback(engine) is None) == (bad == 2)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_numbers_that_a_step_computes_have_the_state_copied(computed: bool) -> None:
+    with engine_of(looked_up(computed), cpu_devices(1), 3) as engine:
+        assert (new_rollback(engine) is not None) == computed
+
+
+def test_labels_that_change_while_replicas_train_are_refused() -> None:
+    with engine_of(classifier(), cpu_devices(1), 3) as engine:
+        rows = Rows(engine, 1, 0)
+        engine.run(rows.batches.open, 0, 2)
+        rows.batches.dataset.arrays[1][:] = BAD
+        with pytest.raises(InvalidArgumentError, match=f"step 2: .*the_loss.*{BAD}.*; {APART}"):
+            engine.run(rows.batches.open, 2, 8)
