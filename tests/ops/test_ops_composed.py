@@ -397,6 +397,7 @@ def test_in_top_k():
     scores = np.array([[1, 3, 2, 2], [np.nan, 1, 0, 0], [5, 5, 5, np.inf], [0, 1, 2, 3]], np.float32)
     for k, expected in ((1, [False] * 4), (2, [True, False, True, False]), (4, [True, False, True, False])):
         assert value(tb.nn.in_top_k(scores, [2, 0, 1, 4], k)).tolist() == expected
+        assert value(tb.nn.in_top_k(scores[1:2], [1], k)).tolist() == [k > 1]  # NaN is before it
     x, y = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
     hits = tb.reduce_sum(tb.cast(tb.nn.in_top_k(x, y, 1), tb.int32))
     assert value(hits, {x: normal(6, 3), y: normal(6, 3).argmax(1)}) == 6
