@@ -195,9 +195,9 @@ CALLS: Mapping[str, Call] = {
     "data.splits_of": Call(
         lambda: {"data": (np.zeros((4, 3)), np.zeros(4))},
         {
-            "data": "object",
+            "data": "tensor",
             "name": "text",
-            "validation_split": "object",
+            "validation_split": "object or none",
             "test_split": "object",
             "seed": "count",
             "task": "choice",

@@ -160,7 +160,9 @@ CALLS: Mapping[str, Call] = {
     "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
     "all_gather": Call(lambda: {"value": x23()}),
-    "all_reduce": Call(lambda: {"value": x23()}, sorts={"op": "choice"}),
+    "all_reduce": Call(
+        lambda: {"value": x23()}, sorts={"op": "choice"}, takes={"value": frozenset({"empty dict"})}
+    ),
     "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
     "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
@@ -274,7 +276,10 @@ CALLS: Mapping[str, Call] = {
     "identity": Call(lambda: {"input": x23()}),
     **ops("to_float to_double to_bfloat16 to_int32 to_int64", lambda: {"x": x23()}, names=("cast",)),
     "identity_n": Call(
-        lambda: {"input": [x23()]}, sorts={"input": "tensors"}, takes=_ROWS, names=("identity",)
+        lambda: {"input": [x23()]},
+        sorts={"input": "tensors"},
+        takes={"input": frozenset({"ragged list"})},
+        names=("identity",),
     ),
     "shape_n": Call(
         lambda: {"input": [x23()]},
@@ -380,7 +385,7 @@ CALLS: Mapping[str, Call] = {
         )
         for name, first, more, sorts in (
             *((name, "image", {}, {"seed": "seed or none"}) for name in _FLIPS.split()),
-            ("rot90", "image", {}, {"k": "axis"}),
+            ("rot90", "image", {}, {"k": "integers"}),
             ("central_crop", "image", {"central_fraction": 0.5}, {"central_fraction": "fraction"}),
             *(
                 (f"{way}_to_bounding_box", "image", dict(zip(_BOX, (0, 0, 4, 4), strict=True)), _IN_BOX)

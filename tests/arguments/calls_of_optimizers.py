@@ -178,7 +178,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "ScipyOptimizerInterface.minimize": Call(
         lambda: {"session": initialised_session()},
-        {"session": "object", "feed_dict": "nothing", "step_callback": "nothing"},
+        {"session": "object", "feed_dict": "mapping or none", "step_callback": "function or none"},
         target=lambda: (
             tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
         ),

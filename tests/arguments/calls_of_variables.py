@@ -286,7 +286,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "layers.InputSpec": Call(
         dict,
-        {"dtype": "dtype or none", "axes": "nothing"}
+        {"dtype": "dtype or none", "axes": "names"}
         | dict.fromkeys(("ndim", "min_ndim", "max_ndim"), "count or none"),
         {"shape": SHAPES, **dict.fromkeys(("ndim", "min_ndim", "max_ndim"), frozenset({"zero"}))},
     ),
