@@ -84,6 +84,7 @@ from tensorbow.graph import (
     name_scope,
     reset_default_graph,
     set_random_seed,
+    variable_creator_scope,
 )
 from tensorbow.initializers import constant as constant_initializer
 from tensorbow.initializers import glorot_normal as glorot_normal_initializer
@@ -551,6 +552,7 @@ __all__ = [
     "uint32",
     "uint64",
     "variable_axis_size_partitioner",
+    "variable_creator_scope",
     "variable_scope",
     "variables_initializer",
     "variance_scaling_initializer",

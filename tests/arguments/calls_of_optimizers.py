@@ -177,7 +177,7 @@ CALLS: Mapping[str, Call] = {
             **{"loss": "object", "var_list": "nothing", "method": "text"},
             **{"options": "names", "var_to_bounds": "nothing"},
         },
-        {"var_list": EMPTY},
+        {"var_list": EMPTY, "var_to_bounds": frozenset({"empty dict"})},
     ),
     "ScipyOptimizerInterface.minimize": Call(
         lambda: {"session": initialised_session()},
@@ -188,6 +188,7 @@ CALLS: Mapping[str, Call] = {
         target=lambda: (
             tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
         ),
+        names=("run: expected fetches",),
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},
