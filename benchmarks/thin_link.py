@@ -115,7 +115,7 @@ def trained(way: str, seed: int, epochs: int, data: str | None) -> dict[str, Any
 
 
 class Job:
-    """Workers on two machines, which do what they are asked."""
+    """Workers on two machines that execute commands."""
 
     def __init__(self, machines: TwoMachines, folder: Path):
         words = [sys.executable, "-m", "tensorbow", "launch", *machines.words, "--watchdog", "0"]
@@ -127,7 +127,7 @@ class Job:
         )
 
     def ask(self, order: dict[str, Any] | None) -> Any:
-        """The answer of worker 0. Raises RuntimeError when the job has ended by itself."""
+        """The answer of worker 0. Raises RuntimeError if the job has ended."""
         waiting, done = self._folder / "waiting", self._folder / f"{self._number}.done"
         waiting.write_text(json.dumps(order))
         waiting.rename(self._folder / f"{self._number}.asked")
@@ -194,7 +194,7 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
 def accuracies(
     job: Job, megabits: float, seeds: int, epochs: int, data: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Of each way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
+    """By way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
     from tests.cluster_rig.two_machines import shape
 
     result: dict[str, dict[str, Any]] = {}
@@ -202,7 +202,7 @@ def accuracies(
         runs: dict[str, list[dict[str, Any]]] = {"unshaped": [], "shaped": []}
         for link, known in runs.items():
             if way == "sma" and link == "shaped":
-                continue  # a round of it takes as long as fifty of DiLoCo's
+                continue  # one of its rounds takes as long as fifty of DiLoCo's
             shape(megabits if link == "shaped" else None, job.far)
             for seed in range(seeds):
                 order = {"way": way, "seed": seed, "epochs": epochs, "data": data}

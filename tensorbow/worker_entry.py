@@ -62,7 +62,7 @@ class PrefixedLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the file."""
+        """Encoding of the file."""
         return str(self._file.encoding)
 
 

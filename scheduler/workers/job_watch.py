@@ -65,7 +65,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
+    """Reason why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
 
     number: int
     text: str

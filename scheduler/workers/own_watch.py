@@ -115,7 +115,7 @@ def _serve(server: WatchServer) -> None:
             server.close()
             return
         if status:
-            close_clients()  # this process ends last: what it tells the others is to arrive
+            close_clients()  # this process ends last, so that its messages reach the others
             server.tell({"end": status})
             server.step(TICK_S)
             os._exit(status)

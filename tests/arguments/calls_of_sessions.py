@@ -69,7 +69,9 @@ CALLS: Mapping[str, Call] = {
         names=("device",),
     ),
     "InteractiveSession": Call(
-        dict, {"target": "nothing", "graph": "nothing", "config": "nothing"}, {"graph": GRAPH}
+        dict,
+        {"target": "fill", "graph": "nothing", "config": "nothing"},
+        {"graph": GRAPH},
     ),
     "ConfigProto": Call(
         dict,
@@ -103,6 +105,7 @@ CALLS: Mapping[str, Call] = {
             ),
             **dict.fromkeys(("opt_level", "global_jit_level"), "axis"),
         },
+        dict.fromkeys(("opt_level", "global_jit_level"), frozenset({"2**40"})),
     ),
     "RunOptions": Call(
         dict,
@@ -315,7 +318,9 @@ CALLS: Mapping[str, Call] = {
         {"final_ops_feed_dict": frozenset({"none"})},
     ),
     "train.FeedFnHook": Call(lambda: {"feed_fn": dict}, {"feed_fn": "function"}),
-    "train.GlobalStepWaiterHook": Call(lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}),
+    "train.GlobalStepWaiterHook": Call(
+        lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}, {"wait_until_step": frozenset({"2**40"})}
+    ),
     "train.StopAtStepHook": Call(
         lambda: {"num_steps": 3}, {"num_steps": "count or none", "last_step": "count or none"}
     ),

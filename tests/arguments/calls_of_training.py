@@ -247,6 +247,7 @@ CALLS: Mapping[str, Call] = {
             "num_gpus": "nothing",
             "num_gpus_per_replica": "nothing",
             **{name: sort for name, sort in SYNCHRONISATION.items() if name != "priority"},
+            "sync": "choice or none",
             "on_nan": "choice",
             "seeds": "nothing",
         },
@@ -254,7 +255,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "MultiWorkerReplicator": Call(
         dict,
-        {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice", "workers": "nothing"},
+        {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice or none", "workers": "nothing"},
         names=("devices", "replicas per device", *OPTIONS),
     ),
     "MultiWorkerAsyncReplicator": Call(
@@ -268,7 +269,7 @@ CALLS: Mapping[str, Call] = {
             "worker_timeout_s": "positive",
             "address": "nothing",
             "device": "text",
-            "gpus_per_worker": "nothing",
+            "gpus_per_worker": "positive",
         },
     ),
     "MultiWorkerAsyncReplicator.wrap_optimizer": Call(
@@ -363,7 +364,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "EarlyStopping": Call(
         lambda: {"metric": "test_loss", "patience": 3},
-        {"metric": "text", "patience": "count", "min_delta": "positive", "mode": "choice"},
+        {"metric": "text", "patience": "count", "min_delta": "positive", "mode": "choice or none"},
     ),
     "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
     "fit": Call(
@@ -377,6 +378,7 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
+        names=("replicas_per_device", "model <lambda>", "model OfAnything"),
     ),
     "sweep": Call(
         lambda: {
@@ -394,6 +396,7 @@ CALLS: Mapping[str, Call] = {
             "resume": "flag",
             "progress": "flag",
         },
+        names=("model ",),
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
@@ -444,8 +447,8 @@ CALLS: Mapping[str, Call] = {
             "global_step": "count or none",
             "metrics": "nothing",
             "latest_filename": "object",
-            "write_meta_graph": "anything",
-            "write_state": "anything",
+            "write_meta_graph": "flag",
+            "write_state": "flag",
         },
         {
             "save_path": NAMES,
