@@ -187,7 +187,7 @@ CALLS: Mapping[str, Call] = {
     "accumulate_n": Call(
         lambda: {"inputs": [vector(), vector()]},
         sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
-        takes=_ROWS,
+        takes={**_ROWS, "shape": frozenset({"-1"})},
         names=("add_n",),
     ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
@@ -210,12 +210,14 @@ CALLS: Mapping[str, Call] = {
     "rank": Call(lambda: {"input": x23()}),
     "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
-    "all_gather": Call(lambda: {"value": x23()}),
+    "all_gather": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
     "all_reduce": Call(
         lambda: {"value": x23()}, sorts={"op": "choice"}, takes={"value": frozenset({"empty dict"})}
     ),
     "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
-    "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
+    "broadcast": Call(
+        lambda: {"value": x23()}, sorts={"source": "count"}, takes={"value": frozenset({"empty dict"})}
+    ),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
     "squeeze": Call(lambda: {"input": [[1.0]]}, sorts={"axis": "axes or none"}),
@@ -256,7 +258,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("begin", "end", "strides"), "extents"),
             "end": "extents or none",
             "strides": "extents or none",
-            "var": "nothing",
+            "var": "anything",
             **{f"{which}_mask": "count" for which in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")},
         },
     ),
@@ -356,6 +358,7 @@ CALLS: Mapping[str, Call] = {
     "import_graph_def": Call(
         lambda: {"graph_def": graph_def()},
         sorts={"graph_def": "object", "input_map": "names", "return_elements": "elements"},
+        takes={"graph_def": frozenset({"text", "bytes", "empty text", "str subclass"})},  # bytes of one
         names=("GraphDef",),
     ),
     # matrices
@@ -852,6 +855,7 @@ CALLS: Mapping[str, Call] = {
     "reverse_sequence": Call(
         lambda: {"input": x23(), "seq_lengths": [1, 2]},
         sorts={"seq_lengths": "tensor", "seq_axis": "axis", "batch_axis": "axis"},
+        takes=dict.fromkeys(("seq_axis", "batch_axis"), frozenset({"2**40"})),  # refused as an axis
     ),
     "meshgrid": Call(lambda: {}, sorts={"indexing": "choice"}),
     **_ops(
@@ -1060,7 +1064,7 @@ CALLS: Mapping[str, Call] = {
             "row_update": "object or none",
             "fetched": "function or none",
             **dict.fromkeys(("doc", "why_cpu", "changes"), "text"),
-            "flow": "choice",
+            "flow": "fill",
         },
         target=lambda: _defined,
         names=("op",),
@@ -1143,12 +1147,13 @@ CALLS: Mapping[str, Call] = {
         },
         sorts={
             **dict.fromkeys(("cond", "body"), "branch"),
-            "loop_vars": "object",
+            "loop_vars": "tensor",
             "shape_invariants": "object or none",
             "parallel_iterations": "count",
             **dict.fromkeys(("back_prop", "swap_memory", "return_same_structure"), "flag"),
-            "maximum_iterations": "number or none",
+            "maximum_iterations": "count or none",
         },
+        names=("less",),  # in cond
     ),
     "run_reference_kernel": Call(
         lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},
