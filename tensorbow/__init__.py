@@ -84,6 +84,7 @@ from tensorbow.graph import (
     name_scope,
     reset_default_graph,
     set_random_seed,
+    variable_creator_scope,
 )
 from tensorbow.initializers import constant as constant_initializer
 from tensorbow.initializers import glorot_normal as glorot_normal_initializer
@@ -156,8 +157,10 @@ from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
 from tensorbow.ops.static_checks import *
+from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
+from tensorbow.ops.variable_aggregation import VariableAggregation, VariableSynchronization
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -245,8 +248,6 @@ from tensorbow.variable_scope import (
 )
 from tensorbow.variables import (
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
     assign,
     assign_add,
     assign_sub,
@@ -551,6 +552,7 @@ __all__ = [
     "uint32",
     "uint64",
     "variable_axis_size_partitioner",
+    "variable_creator_scope",
     "variable_scope",
     "variables_initializer",
     "variance_scaling_initializer",

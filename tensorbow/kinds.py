@@ -153,11 +153,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             named = of_call(error, label, bound, no_tensors)
-            if named is error and is_function:
-                name_function(error, label)
-            if named is error:
+            try:
+                if named is not error:
+                    raise named from None
+                if is_function:
+                    name_function(error, label)
                 raise
-            raise named from None
+            finally:
+                del named  # or the error and this frame would keep each other, and what the frames hold
         except UnknownRankError:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None

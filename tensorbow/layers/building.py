@@ -73,6 +73,7 @@ def _read_training(value: Any) -> Any:
     tensor = convert_to_tensor(value)
     if tensor.dtype != bool_ or tensor.shape.ndims not in (None, 0):
         raise RefusedError
+    tensor.set_shape([])  # that of a placeholder may be unknown
     return tensor
 
 

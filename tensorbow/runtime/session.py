@@ -26,6 +26,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
 from tensorbow.nest import pack
+from tensorbow.ops.host_variables import host_assigns
 from tensorbow.runtime.config_proto import (
     AsConfig,
     AsRunMetadata,
@@ -379,7 +380,11 @@ class Session:
     @checked
     def load_variables(self, values: Mapped) -> None:
         """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
-        self._variables.load(values)
+        on_host, feeds = host_assigns(self.graph, values)
+        names = {op.inputs[0].op.name for op in on_host}
+        self._variables.load({name: value for name, value in values.items() if name not in names})
+        if on_host:
+            Session._execute(self, on_host, self._arguments.feeds(feeds))
 
     @staticmethod
     @checked

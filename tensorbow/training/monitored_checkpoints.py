@@ -22,6 +22,7 @@ from tensorbow.kinds import (
     instance,
 )
 from tensorbow.runtime import (
+    AsConfig,
     MonitoredSession,
     Session,
     SessionRunContext,
@@ -196,6 +197,33 @@ class CheckpointSaverHook(SessionRunHook):
     def _save_state(state: KeepsState, folder: Path) -> None:
         make_folder(folder)
         state.save_newest(folder)
+
+
+class SingularMonitoredSession(MonitoredSession):
+    """Monitored session of one process: `raw_session` gives its session, and no fault is recovered from."""
+
+    @checked
+    def __init__(
+        self,
+        hooks: Hooks = (),
+        scaffold: AsScaffold | None = None,
+        master: Text = "",
+        config: AsConfig | None = None,
+        checkpoint_dir: AsPath | None = None,
+        stop_grace_period_secs: NonNegative = 120.0,
+        checkpoint_filename_with_path: AsPath | None = None,
+    ):
+        """The arguments of a `tb.train.ChiefSessionCreator`, and those of `tb.train.MonitoredSession`."""
+        creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path)
+        super().__init__(creator, hooks=hooks, stop_grace_period_secs=stop_grace_period_secs)
+
+    @property
+    def _is_remote(self) -> bool:
+        return False
+
+    def raw_session(self) -> Session:
+        """The session itself, without hooks. Raises FailedPreconditionError once it is closed."""
+        return self._open()
 
 
 @checked

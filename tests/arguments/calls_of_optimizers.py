@@ -173,15 +173,22 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.ScipyOptimizerInterface": Call(
         lambda: {"loss": loss()},
-        {"loss": "object", "var_list": "nothing", "method": "text", "options": "names"},
-        {"var_list": EMPTY},
+        {
+            **{"loss": "object", "var_list": "nothing", "method": "text"},
+            **{"options": "names", "var_to_bounds": "nothing"},
+        },
+        {"var_list": EMPTY, "var_to_bounds": frozenset({"empty dict"})},
     ),
     "ScipyOptimizerInterface.minimize": Call(
         lambda: {"session": initialised_session()},
-        {"session": "object", "feed_dict": "mapping or none", "step_callback": "function or none"},
+        {
+            **{"session": "object", "feed_dict": "mapping or none", "step_callback": "function or none"},
+            **{"fetches": "elements", "loss_callback": "function or none"},
+        },
         target=lambda: (
             tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
         ),
+        names=("run: expected fetches",),
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},

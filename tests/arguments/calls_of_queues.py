@@ -205,6 +205,13 @@ CALLS: Mapping[str, Call] = {
         lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
         {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},
     ),
+    "train.LooperThread": Call(
+        lambda: {"coord": tb.train.Coordinator(), "timer_interval_secs": 1},
+        {
+            **{"coord": "object", "timer_interval_secs": "number or none", "target": "function or none"},
+            **{"args": "list or none", "kwargs": "mapping or none"},
+        },
+    ),
     "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
     "train.QueueRunner": Call(
         lambda: {"queue": (numbers := queue()), "enqueue_ops": [numbers.enqueue(1)]},

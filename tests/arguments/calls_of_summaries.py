@@ -85,6 +85,12 @@ CALLS: Mapping[str, Call] = {
         target=lambda: writer("add_graph"),
         names=("FileWriter",),
     ),
+    "FileWriter.add_run_metadata": Call(
+        lambda: {"run_metadata": tb.RunMetadata(), "tag": "a"},
+        {"run_metadata": "object", "tag": "text", "global_step": "count or none"},
+        target=lambda: writer("add_run_metadata"),
+        names=("FileWriter",),
+    ),
     "FileWriter.add_event": Call(
         lambda: {"event": event()},
         {"event": "object", "global_step": "count or none"},

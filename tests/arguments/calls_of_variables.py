@@ -186,6 +186,10 @@ CALLS: Mapping[str, Call] = {
         },
         {"initializer": START},
     ),
+    "variable_creator_scope": Call(
+        lambda: {"variable_creator": lambda make, **arguments: make(**arguments)},
+        {"variable_creator": "function"},
+    ),
     "variable_scope": Call(
         lambda: {"name_or_scope": "a"},
         {

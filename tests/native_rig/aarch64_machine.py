@@ -18,8 +18,7 @@ from tensorbow.kernels import backends
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen import compiler, target, vector_math
 from tensorbow.kernels.native.codegen.target import Target, target_of
-from tensorbow.kernels.native.rounds.driver import CLOCK
-from tensorbow.kernels.native.rounds.waiting import YIELD
+from tensorbow.kernels.native.rounds.system_functions import CLOCK, YIELD
 from tests.native_rig.aarch64_emulator import TURN, Processor, Provided, WildAccessError, is_memory
 from tests.native_rig.aarch64_objects import CodeMemory, LoadedObject
 

@@ -36,6 +36,13 @@ STRUCTURAL = {
         ),
         "tables of a session: tests/lookup",
     ),
+    **dict.fromkeys(
+        (
+            *("HostVariable", "ReadHostVariable", "AssignHostVariable", "AssignAddHostVariable"),
+            *("AssignSubHostVariable", "HostVariableIsInitialized"),
+        ),
+        "functions of the host: tests/test_host_variables.py",
+    ),
     "IsVariableInitialized": "tells of a session's variables: tests/training/test_scaffold.py",
     **dict.fromkeys(
         (
