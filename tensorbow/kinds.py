@@ -32,7 +32,7 @@ from tensorbow.call_errors import (
     of_call,
     remedy_of_unknown,
 )
-from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
@@ -164,8 +164,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except UnknownRankError:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None
-        except MemoryError as error:
-            if isinstance(error, ResourceExhaustedError):
+        except (MemoryError, ValueError) as error:
+            is_too_big = isinstance(error, MemoryError) or str(error).startswith("array is too big")
+            if isinstance(error, TensorBowError) or not is_too_big:
                 raise
             raise ResourceExhaustedError(
                 f"{label}: {error or 'out of memory'}; give smaller sizes"

@@ -56,7 +56,7 @@ CALLS: Mapping[str, Call] = {
             "row_update": "object or none",
             "fetched": "function or none",
             **dict.fromkeys(("doc", "why_cpu", "changes"), "text"),
-            "flow": "choice",
+            "flow": "fill",
         },
         target=lambda: _defined,
         names=("op",),
@@ -139,12 +139,13 @@ CALLS: Mapping[str, Call] = {
         },
         sorts={
             **dict.fromkeys(("cond", "body"), "branch"),
-            "loop_vars": "object",
+            "loop_vars": "tensor",
             "shape_invariants": "object or none",
             "parallel_iterations": "count",
             **dict.fromkeys(("back_prop", "swap_memory", "return_same_structure"), "flag"),
-            "maximum_iterations": "number or none",
+            "maximum_iterations": "count or none",
         },
+        names=("less",),  # in cond
     ),
     "run_reference_kernel": Call(
         lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},

@@ -296,7 +296,7 @@ CALLS: Mapping[str, Call] = {
             "schedule": "text",
             "learning_rates": "extents",
             "dataset_drops": "extents",
-            "image_size": "object",
+            "image_size": "list or none",
         },
     ),
     "Model.default_learning_rate": Call(

@@ -136,7 +136,7 @@ CALLS: Mapping[str, Call] = {
     "accumulate_n": Call(
         lambda: {"inputs": [vector(), vector()]},
         sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
-        takes=_ROWS,
+        takes={**_ROWS, "shape": frozenset({"-1"})},
         names=("add_n",),
     ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
@@ -159,12 +159,14 @@ CALLS: Mapping[str, Call] = {
     "rank": Call(lambda: {"input": x23()}),
     "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
-    "all_gather": Call(lambda: {"value": x23()}),
+    "all_gather": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
     "all_reduce": Call(
         lambda: {"value": x23()}, sorts={"op": "choice"}, takes={"value": frozenset({"empty dict"})}
     ),
     "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
-    "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
+    "broadcast": Call(
+        lambda: {"value": x23()}, sorts={"source": "count"}, takes={"value": frozenset({"empty dict"})}
+    ),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
     "squeeze": Call(lambda: {"input": [[1.0]]}, sorts={"axis": "axes or none"}),
@@ -205,7 +207,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("begin", "end", "strides"), "extents"),
             "end": "extents or none",
             "strides": "extents or none",
-            "var": "nothing",
+            "var": "anything",
             **{f"{which}_mask": "count" for which in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")},
         },
     ),
@@ -305,6 +307,7 @@ CALLS: Mapping[str, Call] = {
     "import_graph_def": Call(
         lambda: {"graph_def": graph_def()},
         sorts={"graph_def": "object", "input_map": "names", "return_elements": "elements"},
+        takes={"graph_def": frozenset({"text", "bytes", "empty text", "str subclass"})},  # bytes of one
         names=("GraphDef",),
     ),
     # matrices
@@ -444,6 +447,7 @@ CALLS: Mapping[str, Call] = {
     "reverse_sequence": Call(
         lambda: {"input": x23(), "seq_lengths": [1, 2]},
         sorts={"seq_lengths": "tensor", "seq_axis": "axis", "batch_axis": "axis"},
+        takes=dict.fromkeys(("seq_axis", "batch_axis"), frozenset({"2**40"})),  # refused as an axis
     ),
     "meshgrid": Call(lambda: {}, sorts={"indexing": "choice"}),
     **ops(

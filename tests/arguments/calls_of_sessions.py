@@ -177,7 +177,7 @@ CALLS: Mapping[str, Call] = {
         dict,
         {
             **{"hooks": "object", "target": "text", "graph": "nothing"},
-            **{"is_chief": "flag", "max_wait_secs": "number", "session_creator": "nothing"},
+            **{"is_chief": "flag", "max_wait_secs": "number or none", "session_creator": "nothing"},
             "stop_grace_period_secs": "number",
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
