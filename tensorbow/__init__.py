@@ -158,8 +158,10 @@ from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
 from tensorbow.ops.static_checks import *
+from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
+from tensorbow.ops.variable_aggregation import VariableAggregation, VariableSynchronization
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -247,8 +249,6 @@ from tensorbow.variable_scope import (
 )
 from tensorbow.variables import (
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
     assign,
     assign_add,
     assign_sub,

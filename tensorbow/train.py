@@ -42,6 +42,7 @@ from tensorbow.optimizers import (
 )
 from tensorbow.queues import (
     Coordinator,
+    LooperThread,
     QueueRunner,
     add_queue_runner,
     batch,
@@ -236,6 +237,7 @@ __all__ = [
     "GradientDescentOptimizer",
     "Int64List",
     "LoggingTensorHook",
+    "LooperThread",
     "MetaGraphDef",
     "MomentumOptimizer",
     "MonitoredSession",

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow import initializers
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Graph,
@@ -41,7 +42,6 @@ from tensorbow.kinds import (
     Names,
     RefusedError,
     Text,
-    UnfitError,
     called,
     check_fields,
     checked,
@@ -53,15 +53,15 @@ from tensorbow.kinds import (
     shown,
 )
 from tensorbow.ops.state import COMBINE
-from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
-from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
-from tensorbow.variables import (
+from tensorbow.ops.variable_aggregation import (
     AsAggregation,
     AsSynchronization,
-    Variable,
     VariableAggregation,
     VariableSynchronization,
 )
+from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
+from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
+from tensorbow.variables import Variable
 
 _STORE = "_variable_store"  # collection with the graph's single store
 
@@ -445,7 +445,9 @@ def _is_value(chosen: Any) -> bool:
 
 
 def _needless_shape(full: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+    return InvalidArgumentError(
+        f"get_variable: the initializer of {full} is a value, which has a shape: give none beside it"
+    )
 
 
 def _initial_value(

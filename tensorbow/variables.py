@@ -161,6 +161,8 @@ class Variable(TensorOperators, metaclass=MadeByCreators):
                     container=get_default_graph().current_container,
                     name=scope,
                 )
+                if owner is not None and not self._ref.op.colocation:
+                    self._ref.op.device = owner.op.device  # with its variable, whatever scope it is made in
             self.initial_value = initial
             self._initializer: Tensor = self._op(Assign)(self._ref, initial, name="Assign")
             self._read: Tensor = self._op(ReadVariable)(self._ref, name="read")

@@ -87,6 +87,7 @@ LAYERS = (
     ("tensorbow.devices", "tensorbow.shadowing"),
     ("tensorbow.timeline", "tensorbow.program_frame"),
     ("tensorbow.kinds", "tensorbow.nest"),
+    ("tensorbow.call_errors",),
     ("tensorbow.array_likes",),
     (
         "tensorbow.specs",

@@ -9,13 +9,9 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.graph.defaults import default_graphs
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def test_older_names_of_arguments():

@@ -8,17 +8,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotF
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
 from tensorbow.ops.updates import ApplyMomentum
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
-
-
-@pytest.fixture
-def session(graph):
-    with tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def start(session):

@@ -85,7 +85,7 @@ class MultiWorkerAsyncReplicator:
         self._processes: AsyncProcesses | None = None
         self._state: Mapping[str, Array] | None = None  # at the beginning of the next training
         self._owns_folder = False  # its checkpoints are of this object's last training
-        self._goes_on = False  # `_state` is that of the checkpoints in the folder
+        self._goes_on = False  # `_state` comes from the folder's checkpoints
         self._last: Mapping[str, Array] | None = None  # when the last one ended
         self._names: list[str] = []  # of the model's variables
         self.steps_by_worker: list[int] = []

@@ -25,6 +25,7 @@ DimsOf: TypeAlias = Callable[[Any], "list[list[int | None]]"]
 
 _shuffles = itertools.count()  # without a seed
 ROWS_AT_ONCE = 256  # numbers of rows that are drawn ahead of their use, for speed
+_MOST_NUMBERS = 1 << 24  # of a range that are kept as one array, which batches are taken of fast
 _UNSEEDED = 0x7A5D  # keeps their orders apart from those of seeds
 
 
@@ -99,13 +100,13 @@ class Dataset:
 
         Raises InvalidArgumentError for a scalar, and for arrays with different numbers of rows.
         """
-        arrays = map_leaves(lambda _, leaf: as_array(leaf), tensors, "tensors")
+        arrays = map_leaves(_array_of_rows, tensors, "tensors")
         counts = {name: array.shape[:1] for name, array in named_leaves(arrays, "tensors")}
         different = set(counts.values())
         if len(different) != 1 or () in different:
             got = ", ".join(f"{name} {list(shape)}" for name, shape in counts.items())
             raise InvalidArgumentError(
-                f"from_tensor_slices: expected arrays with the same number of rows, got {got or 'none'}"
+                f"from_tensor_slices: expected tensors to have the same number of rows, got {got or 'none'}"
             )
         (rows,) = different.pop()
         return Dataset(lambda key: iter(range(rows)), rows, arrays)
@@ -123,6 +124,8 @@ class Dataset:
     @checked
     def range(count: Count) -> Dataset:
         """The numbers from 0 to count - 1, as int64 scalars."""
+        if count > _MOST_NUMBERS:
+            return Dataset(lambda key: map(np.int64, range(count)), count)
         return Dataset.from_tensor_slices(np.arange(count, dtype=np.int64))
 
     @staticmethod
@@ -351,6 +354,13 @@ def _dims_but_the_first(element: Any) -> list[list[int | None]]:
 
 def _unknown_dims(element: Any) -> list[list[int | None]]:
     return [[None] * np.ndim(leaf) for leaf in flatten(element)]
+
+
+def _array_of_rows(path: str, leaf: Any) -> Any:
+    try:
+        return as_array(leaf)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"from_tensor_slices: {path}: {error}") from None
 
 
 def _element(value: Any) -> Any:

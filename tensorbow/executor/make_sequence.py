@@ -26,7 +26,7 @@ _NO_VALUE = np.zeros(0)  # input in place of a variable's reference
 
 
 def free_value(tensor: Tensor, reader: str) -> Any:
-    """What an op outside of regions gets for a constant, or for the reference of a variable in host memory.
+    """The value that an op outside of regions gets for a constant or a reference of a host variable.
 
     Raises InvalidArgumentError for the reference of another variable.
     """
@@ -313,6 +313,7 @@ class _Maker:
         return CondPart(name_of(whole), pred, parts, merged)
 
     def _loop(self, entry: InnerWhole, depth: int) -> LoopPart:
+        name = entry.whole.name  # type: ignore[union-attr]
         own = [op for op in entry.items if isinstance(op, Operation) and len(self._inner(op)) == depth + 1]
         merges = [
             op
@@ -320,7 +321,10 @@ class _Maker:
             if op.definition.flow == "merge"
             and any(tensor.op.definition.flow == "next_iteration" for tensor in op.inputs)
         ]
-        condition = next(op for op in own if op.definition.flow == "loop_condition")
+        conditions = [op for op in own if op.definition.flow == "loop_condition"]
+        if not conditions:
+            raise InvalidArgumentError(f"{name}: a loop without a condition; use tb.while_loop")
+        condition = conditions[0]
         start = [self._slot(op.inputs[0]) for op in merges]
         outside = len(self._template)  # slots of what is there before the loop
         first = self._new_slots([op.outputs[0] for op in merges])
@@ -339,7 +343,6 @@ class _Maker:
         if len(regions[0]) == len(parts) and len(regions[1]) == len(body):
             simple = SimpleLoop(regions[0], regions[1], first, first + len(merges), holds, tuple(results))
         _note_steady([*parts, *body], outside)  # the outermost loop comes last
-        name = entry.whole.name  # type: ignore[union-attr]
         return LoopPart(name, start, first, parts, holds, body, results, simple)
 
     def _after_condition(self, items: Sequence[Item], condition: Operation) -> set[Item]:

@@ -39,6 +39,7 @@ def _read_tensors(value: Any) -> dict[str, Any]:
 
 Steps: TypeAlias = Annotated[int, whole()]
 Tensors: TypeAlias = Annotated[Any, Kind("a list of tensors, or a dictionary by names", _read_tensors)]
+LOGGING = ("every_n_iter", "every_n_secs")
 
 
 class Timer:
@@ -49,7 +50,7 @@ class Timer:
         name: str,
         steps: int | None,
         seconds: float | None,
-        options: tuple[str, str] = ("every_n steps", "every_n_secs"),
+        options: tuple[str, str] = ("every_n_steps", "every_n_secs"),
     ):
         """options: names of both. Raises InvalidArgumentError unless exactly one of both is given."""
         if (steps is None) == (seconds is None):
@@ -129,7 +130,7 @@ class LoggingTensorHook(SessionRunHook):
         """
         self._tensors, self._formatter, self._at_end = tensors, formatter, at_end
         only_at_end = at_end and every_n_iter is None and every_n_secs is None
-        self._timer = None if only_at_end else Timer("LoggingTensorHook", every_n_iter, every_n_secs)
+        self._timer = None if only_at_end else Timer("LoggingTensorHook", every_n_iter, every_n_secs, LOGGING)
         self._step, self._is_due = 0, False
 
     def begin(self) -> None:

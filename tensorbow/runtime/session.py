@@ -74,7 +74,7 @@ class Session:
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """Makes an instance of the class registered for `target`, a subclass of Session."""
-        chosen = cls if isinstance(target, str) and not target else session_class(target)
+        chosen = cls if isinstance(target, str) and not target else session_class(target, cls.__name__)
         if options:
             require_options_of(chosen, options)
         return object.__new__(chosen if issubclass(chosen, cls) else cls)

@@ -272,8 +272,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     saves_summaries = save_summaries_steps is not None or save_summaries_secs is not None
     if saves_summaries and summary_dir is None:
         raise InvalidArgumentError(
-            "MonitoredTrainingSession: save_summaries_steps needs a checkpoint_dir or a summary_dir; give "
-            "one, or leave it out"
+            "MonitoredTrainingSession: save_summaries_steps and save_summaries_secs need a checkpoint_dir or "
+            "a summary_dir; give one, or leave them out"
         )
     scaffold = Scaffold() if scaffold is None else scaffold
     given: dict[str, Any] = {**options, "max_wait_secs": max_wait_secs}

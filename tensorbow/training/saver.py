@@ -197,6 +197,7 @@ class Saver:
 
     # Saving -----------------------------------------------------------------------------------
 
+    @checked
     def save(
         self,
         session: Any,
@@ -205,8 +206,8 @@ class Saver:
         *,
         metrics: Mapping[str, float] | None = None,
         latest_filename: str = STATE,
-        write_meta_graph: bool = True,
-        write_state: bool = True,
+        write_meta_graph: Flag = True,
+        write_state: Flag = True,
     ) -> str:
         """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 
@@ -351,14 +352,15 @@ class Saver:
         for key, variable in variables.items():
             name, cut = sources[key], self._slices.get(key)
             array = arrays[name]
-            expected = variable.op.outputs[0].spec.shape if cut is None else cut.full_shape
+            spec = variable.op.outputs[0].spec
             if array.dtype != variable.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
                     f"tensor_name = {name}; expected dtype {variable.dtype.name} does not equal original "
                     f"dtype {array.dtype.name} in {path}"
                 )
-            if expected is None:  # of a variable whose shape may change
+            if cut is None and spec.shape is None:  # of a variable whose shape may change
                 continue
+            expected = spec.extents if cut is None else cut.full_shape
             if self._reshapes and array.size == math.prod(expected):
                 arrays[name] = array = array.reshape(expected)
             if array.shape != expected:

@@ -69,7 +69,9 @@ CALLS: Mapping[str, Call] = {
         names=("device",),
     ),
     "InteractiveSession": Call(
-        dict, {"target": "nothing", "graph": "nothing", "config": "nothing"}, {"graph": GRAPH}
+        dict,
+        {"target": "fill", "graph": "nothing", "config": "nothing"},
+        {"graph": GRAPH},
     ),
     "ConfigProto": Call(
         dict,
@@ -103,6 +105,7 @@ CALLS: Mapping[str, Call] = {
             ),
             **dict.fromkeys(("opt_level", "global_jit_level"), "axis"),
         },
+        dict.fromkeys(("opt_level", "global_jit_level"), frozenset({"2**40"})),
     ),
     "RunOptions": Call(
         dict,
@@ -174,7 +177,7 @@ CALLS: Mapping[str, Call] = {
         dict,
         {
             **{"hooks": "object", "target": "text", "graph": "nothing"},
-            **{"is_chief": "flag", "max_wait_secs": "number", "session_creator": "nothing"},
+            **{"is_chief": "flag", "max_wait_secs": "number or none", "session_creator": "nothing"},
             "stop_grace_period_secs": "number",
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
@@ -342,7 +345,9 @@ CALLS: Mapping[str, Call] = {
         {"global_step_tensor": "object"},
         names=("global step",),
     ),
-    "train.GlobalStepWaiterHook": Call(lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}),
+    "train.GlobalStepWaiterHook": Call(
+        lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}, {"wait_until_step": frozenset({"2**40"})}
+    ),
     "train.StopAtStepHook": Call(
         lambda: {"num_steps": 3}, {"num_steps": "count or none", "last_step": "count or none"}
     ),

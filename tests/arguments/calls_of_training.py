@@ -253,6 +253,7 @@ CALLS: Mapping[str, Call] = {
             "num_gpus": "nothing",
             "num_gpus_per_replica": "nothing",
             **{name: sort for name, sort in SYNCHRONISATION.items() if name != "priority"},
+            "sync": "choice or none",
             "on_nan": "choice",
             "seeds": "nothing",
         },
@@ -260,7 +261,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "MultiWorkerReplicator": Call(
         dict,
-        {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice", "workers": "nothing"},
+        {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice or none", "workers": "nothing"},
         names=("devices", "replicas per device", *OPTIONS),
     ),
     "MultiWorkerAsyncReplicator": Call(
@@ -269,12 +270,12 @@ CALLS: Mapping[str, Call] = {
             "num_workers": "positive",
             "num_shards": "positive",
             "staleness": "count or none",
-            "folder": "nothing",
+            "folder": "text or none",
             "save_every": "positive",
             "worker_timeout_s": "positive",
-            "address": "nothing",
+            "address": "text or none",
             "device": "text",
-            "gpus_per_worker": "nothing",
+            "gpus_per_worker": "positive",
         },
     ),
     "MultiWorkerAsyncReplicator.wrap_optimizer": Call(
@@ -369,7 +370,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "EarlyStopping": Call(
         lambda: {"metric": "test_loss", "patience": 3},
-        {"metric": "text", "patience": "count", "min_delta": "positive", "mode": "choice"},
+        {"metric": "text", "patience": "count", "min_delta": "positive", "mode": "choice or none"},
     ),
     "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
     "fit": Call(
@@ -383,6 +384,7 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
+        names=("replicas_per_device", "model ", "data/"),
     ),
     "sweep": Call(
         lambda: {
@@ -400,20 +402,22 @@ CALLS: Mapping[str, Call] = {
             "resume": "flag",
             "progress": "flag",
         },
+        names=("model ", "data/"),
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
         {
             "config": "object",
-            "model": "object",
-            "data": "object",
+            "model": "object or none",
+            "data": "tensor or none",
             "weights": "nothing",
             "progress": "nothing",
             "numbered": "flag",
             "callbacks": "object",
             "workers": "nothing",
         },
-        takes={"callbacks": frozenset({"empty list"})},
+        takes={"callbacks": frozenset({"empty list"}), "model": frozenset({"function", "class"})},
+        names=("model ", "data/"),
     ),
     "train.Saver": Call(
         lambda: {"var_list": [tb.Variable(np.ones(2, np.float32), name="w")]},
@@ -456,8 +460,8 @@ CALLS: Mapping[str, Call] = {
             "global_step": "count or none",
             "metrics": "nothing",
             "latest_filename": "object",
-            "write_meta_graph": "anything",
-            "write_state": "anything",
+            "write_meta_graph": "flag",
+            "write_state": "flag",
         },
         {
             "save_path": NAMES,

@@ -114,6 +114,7 @@ CALLS: Mapping[str, Call] = {
         name: Call(
             lambda more=more: {"limit": 3} | ({"ref": counter()} if more else {}),
             {"ref": "variable", "limit": "axis"},
+            {"limit": frozenset({"2**40"})},
             target=None if more else lambda: counter().count_up_to,
         )
         for name, more in (("count_up_to", True), ("Variable.count_up_to", False))
@@ -140,7 +141,9 @@ CALLS: Mapping[str, Call] = {
     },
     **{
         f"Variable.{method}": Call(
-            lambda: {"indices": [[1]]}, target=lambda method=method: getattr(weights(), method)
+            lambda: {"indices": [[1]]},
+            target=lambda method=method: getattr(weights(), method),
+            names=("gather",),
         )
         for method in ("gather_nd", "sparse_read")
     },
@@ -167,7 +170,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("dtype", "initializer", "collections"), "nothing"),
             "regularizer": "function or none",
         },
-        {"shape": SHAPES},
+        {"shape": SHAPES, "collections": frozenset({"empty list"})},
         names=OF_INITIALIZER,
     ),
     "variables_initializer": Call(
@@ -287,7 +290,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "layers.InputSpec": Call(
         dict,
-        {"dtype": "dtype or none", "axes": "nothing"}
+        {"dtype": "dtype or none", "axes": "names"}
         | dict.fromkeys(("ndim", "min_ndim", "max_ndim"), "count or none"),
         {"shape": SHAPES, **dict.fromkeys(("ndim", "min_ndim", "max_ndim"), frozenset({"zero"}))},
     ),

@@ -83,6 +83,11 @@ WITHOUT_ROW = frozenset(
         "ReaderBase",
         "TFRecordWriter.write",  # leaves a file open
         "QueueRunner.create_threads",  # starts threads
+        "LooperThread.loop",
+        "Supervisor.loop",
+        "Supervisor.start_queue_runners",
+        "Supervisor.start_standard_services",
+        "Supervisor.summary_computed",  # leaves a file open
         "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",

@@ -82,6 +82,8 @@ BY_INPUT = {
     "i": {
         "rows": lambda i: tb.gather(weight(4, 3), i),
         "one hot": lambda i: tb.one_hot(i, 4, 2.0, -1.0),
+        "one hot of none": lambda i: tb.one_hot(i - 2, 3, axis=0) + tb.one_hot(i[0, 0], 3)[:, None, None],
+        "count": lambda i: tb.size(i) - 1,
         "integers": lambda i: tb.floordiv(i - 2, 3) * tb.mod(i - 2, 3) + i**2,
     },
     "u": {
