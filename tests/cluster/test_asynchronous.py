@@ -47,6 +47,9 @@ def test_what_cannot_be_sent_to_workers_is_named():
     def step_fn():
         return helper()
 
+    with tb.Graph().as_default():
+        scale = tb.Variable(1.0, name="scale")
+
     class Opened:
         def __init__(self):
             self.handle = lock
@@ -59,7 +62,8 @@ def test_what_cannot_be_sent_to_workers_is_named():
     assert (steps(), more) == (3, 5)
     for named, words in (
         ({"step_fn": step_fn}, r"step_fn: .* its variable lock \(a lock\) cannot be pickled"),
-        ({"step_fn": len, "input_fn": Opened().read}, r"input_fn: .* its variable handle \(a lock\)"),
+        ({"step_fn": len, "input_fn": Opened().read}, r"input_fn: .* its variable self\.handle \(a lock\)"),
+        ({"step_fn": lambda: scale}, r"step_fn: .* its variable scale \(a Variable\) cannot be pickled"),
         ({"input_fn": functools.partial(step_fn, at=1)}, r"input_fn: .* its variable lock"),
         ({"input_fn": (each for each in ())}, r"input_fn: .* but it cannot be pickled \(TypeError"),
     ):
