@@ -38,6 +38,13 @@ def test_only_its_own_files_are_restored(tmp_path):
         tb.MultiWorkerAsyncReplicator().restore(path)
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_ray_starts(tmp_path):
+    (tmp_path / "file").touch()
+    replicator = tb.MultiWorkerAsyncReplicator(folder=tmp_path / "file" / "shards")
+    with pytest.raises(tb.errors.InvalidArgumentError, match="a file is in the way; choose another one"):
+        next(replicator.train(lambda: tb.get_variable("w", [2]), None, 1))
+
+
 def test_what_cannot_be_sent_to_workers_is_named():
     lock = threading.Lock()
 
