@@ -57,8 +57,8 @@ class ScipyOptimizerInterface:
         for variable in self._bounds:
             if variable not in self._variables:
                 raise InvalidArgumentError(
-                    f"ScipyOptimizerInterface: var_to_bounds has {variable!r}, expected variables of var_list "
-                    "on which the loss depends"
+                    f"ScipyOptimizerInterface: var_to_bounds has {variable!r}, expected variables "
+                    "of var_list on which the loss depends"
                 )
 
     @checked
