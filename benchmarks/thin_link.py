@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from drawing import LIMIT, SYNCHRONISERS, finish_figure, lighter
-from harness import Measured, output_path, parser, positive_float, positive_int, save
+from harness import Measured, await_end, output_path, parser, positive_float, positive_int, save
 from ours import training_window
 from results_page import MISSED, Table
 
@@ -143,7 +143,7 @@ class Job:
         try:
             if self._process.poll() is None:
                 self.ask(None)
-                self._process.wait(30)
+                await_end(self._process, 30)
         except subprocess.TimeoutExpired:
             self._process.terminate()
             self._process.wait(30)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from drawing import CONTESTANTS, NotDrawableError, finish_figure
-from harness import Measured, in_turn, interleave, paced, parser, save
+from harness import Measured, await_end, in_turn, interleave, paced, parser, save
 from ours import training_window
 from results_page import MISSED, Table
 
@@ -146,7 +146,7 @@ def job(case: str, exchange: str) -> Iterator[Callable[[int], object]]:
 
         yield ask
         tell(0)
-        process.wait(30)
+        await_end(process, 30)
 
 
 def measured(seconds: float, windows: int, starts: int) -> dict[Way, list[float]]:

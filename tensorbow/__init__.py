@@ -51,6 +51,7 @@ from tensorbow import (
     string_ops,
     strings,
     summary,
+    test,
     train,
 )
 from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - defines ops of GraphDefs
@@ -544,6 +545,7 @@ __all__ = [
     "strings",
     "summary",
     "tables_initializer",
+    "test",
     "train",
     "trainable_variables",
     "truncated_normal_initializer",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 HELD_S = 1.0  # for worker 0 to have the same warning
+MOST_TEXTS = 1000  # that are remembered
 
 
 class JobWarnings:
@@ -23,6 +24,9 @@ class JobWarnings:
 
     def heard(self, number: int, text: str, now: float) -> None:
         """Takes note of a warning that a worker has."""
+        if text not in self._had and len(self._had) == MOST_TEXTS:
+            self._had.clear()
+            self._shown.clear()
         had = self._had[text]
         had[number] += 1
         if number:

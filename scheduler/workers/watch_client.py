@@ -72,7 +72,7 @@ class WatchClient:
         self.number, self._limit_s, self._watcher = number, float(limit), watcher
         self._socket = socket.create_connection((host, int(port)), CONNECT_S)
         self._socket.settimeout(CONNECT_S)
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()  # what Python collects or a signal calls meanwhile may warn
         self._process, self._parent = os.getpid(), os.getppid()
         self._is_closed = self._has_told_status = False
         about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}

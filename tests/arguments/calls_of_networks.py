@@ -270,6 +270,11 @@ CALLS: Mapping[str, Call] = {
         takes={"dilations": frozenset({"empty list"})},  # refused as the rate
         names=("depthwise_conv2d",),
     ),
+    "nn.conv1d_transpose": Call(
+        lambda: {"input": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 4, 3]), "output_shape": [2, 6, 4]},
+        sorts={"filters": "tensor", "output_shape": "shape", "strides": "count", "dilations": "count"},
+        names=("conv2d_transpose", "expand_dims", "ExpandDims", "Conv2DBackpropInput"),
+    ),
     "nn.conv1d": Call(
         lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},
         sorts={"filters": "tensor", "stride": "count", "dilations": "count"},

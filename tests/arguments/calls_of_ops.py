@@ -76,6 +76,7 @@ _SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
 _FLIPS = "flip_left_right flip_up_down random_flip_left_right random_flip_up_down transpose_image"
 _BOX = ("offset_height", "offset_width", "target_height", "target_width")
 _IN_BOX = dict.fromkeys(_BOX, "count")
+_METHOD = {"method": "nothing", "preserve_aspect_ratio": "flag"}
 _RESIZED = {"size": "extents", "align_corners": "flag"}
 _WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
 _SEEDED = {"seed": "seed or none"}
@@ -401,7 +402,7 @@ CALLS: Mapping[str, Call] = {
             ),
             ("image_gradients", "image", {}, {}),
             ("sobel_edges", "image", {}, {}),
-            ("resize_images", "images", {"size": [2, 2]}, {**_RESIZED, "method": "nothing"}),
+            ("resize", "images", {"size": [2, 2]}, {**_RESIZED, **_METHOD}),
             *((f"resize_{way}", "images", {"size": [2, 2]}, _RESIZED) for way in _WAYS),
             ("adjust_brightness", "image", {"delta": 0.1}, {"delta": "rate"}),
             ("adjust_hue", "image", {"delta": 0.1}, {"delta": "rate"}),

@@ -322,11 +322,11 @@ CALLS: Mapping[str, Call] = {
         dict,
         {
             **{"hooks": "object", "scaffold": "nothing", "master": "text", "config": "nothing"},
-            **{"checkpoint_dir": "text or none", "checkpoint_filename_with_path": "nothing"},
+            **{"checkpoint_dir": "text or none", "checkpoint_filename_with_path": "text or none"},
             "stop_grace_period_secs": "number",
         },
         {"hooks": frozenset({"empty list"}), "checkpoint_dir": frozenset({"path"})},
-        names=("Session", "Saver", "ChiefSessionCreator"),
+        names=("Session", "Saver", "ChiefSessionCreator", "not a valid checkpoint"),
     ),
     "train.SecondOrStepTimer": Call(
         lambda: {"every_steps": 3}, {"every_secs": "nothing", "every_steps": "count or none"}
@@ -335,6 +335,7 @@ CALLS: Mapping[str, Call] = {
         f"SecondOrStepTimer.{method}": Call(
             lambda: {"step": 3},
             {"step": "axis"},
+            {"step": frozenset({"2**40"})},
             target=lambda method=method: getattr(tb.train.SecondOrStepTimer(every_steps=3), method),
         )
         for method in ("should_trigger_for_step", "update_last_triggered_step")

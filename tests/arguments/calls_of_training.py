@@ -506,7 +506,10 @@ CALLS: Mapping[str, Call] = {
             "var_name_to_vocab_info": "nothing",
             "var_name_to_prev_var_name": "nothing",
         },
-        {"vars_to_warm_start": frozenset({"none", "empty list", "empty text"})},
+        {
+            "vars_to_warm_start": frozenset({"none", "empty list", "empty text"}),
+            **dict.fromkeys(("var_name_to_vocab_info", "var_name_to_prev_var_name"), EMPTY),
+        },
         names=("load_checkpoint", "there is no", "Saver", "regular file"),
     ),
     "train.VocabInfo": Call(

@@ -86,7 +86,7 @@ CALLS: Mapping[str, Call] = {
             "validate_shape": "flag",
             **SCALARS,
         },
-        COLLECTIONS,
+        {**COLLECTIONS, "initial_value": frozenset({"text", "bytes", "empty text", "str subclass"})},
         names=("Const", "fill"),
     ),
     "Variable.assign": Call(
@@ -366,6 +366,17 @@ CALLS: Mapping[str, Call] = {
         {**dict.fromkeys(("kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"), **LAYER},
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
+    ),
+    "layers.separable_conv1d": Call(
+        lambda: {"inputs": tb.zeros([2, 7, 3]), "filters": 4, "kernel_size": 3},
+        {
+            **dict.fromkeys(
+                ("filters", "kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"
+            ),
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "depthwise_conv2d"),
     ),
     "layers.separable_conv2d": Call(
         lambda: {"inputs": images(), "filters": 4, "kernel_size": 3},

@@ -191,6 +191,26 @@ CALLS: Mapping[str, Call] = {
         lambda: {"images": images()},
         sorts={"images": "tensor"},
     ),
+    "image.ssim_multiscale": Call(
+        lambda: {
+            **{"img1": images(), "img2": images(), "max_val": 1.0, "filter_size": 1},
+            "power_factors": [0.5, 0.5],
+        },
+        sorts={
+            **dict.fromkeys(("img1", "img2"), "tensor"),
+            **dict.fromkeys(("max_val", "filter_sigma", "k1", "k2"), "positive"),
+            **{"filter_size": "count", "power_factors": "object"},
+        },
+        names=("convert_image_dtype", "reshape", "cast", "ssim"),
+    ),
+    "image.extract_glimpse": Call(
+        lambda: {"input": images(), "size": [2, 2], "offsets": tb.zeros([2, 2])},
+        sorts={
+            **{"size": "shape", "offsets": "tensor", "noise": "choice"},
+            **dict.fromkeys(("centered", "normalized", "uniform_noise"), "flag"),
+        },
+        takes={"noise": frozenset({"none"})},
+    ),
     "image.ssim": Call(
         lambda: {"img1": images(), "img2": images(), "max_val": 1.0, "filter_size": 3},
         sorts={

@@ -51,7 +51,7 @@ def test_variables_of_other_names(checkpoint: str) -> None:
     assert started(bias, other) == [[5, 6], [0, 0]]
     with pytest.raises(NotFoundError, match="other"):
         tb.train.warm_start(checkpoint, "oth")
-    with pytest.raises(NotFoundError, match="no variable matches nothing"):
+    with pytest.raises(NotFoundError, match="vars_to_warm_start: no variable matches nothing"):
         tb.train.warm_start(checkpoint, "nothing")
     with pytest.raises(NotFoundError, match=r"bias .* is not among the variables to start: other"):
         tb.train.warm_start(checkpoint, "other", var_name_to_prev_var_name={"bias": "old/bias"})

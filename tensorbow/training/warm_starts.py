@@ -169,5 +169,7 @@ def _matching(patterns: Sequence[str], variables: Sequence[Variable]) -> list[Va
         raise InvalidArgumentError(f"warm_start: vars_to_warm_start: {error}") from None
     found = [v for v in variables if any(pattern.match(_full_name(v)) for pattern in compiled)]
     if not found:
-        raise NotFoundError(f"warm_start: no variable matches {listed(patterns)}; make the model before")
+        raise NotFoundError(
+            f"warm_start: vars_to_warm_start: no variable matches {listed(patterns)}; make the model before"
+        )
     return found
