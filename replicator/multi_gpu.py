@@ -140,8 +140,8 @@ class MultiGpuReplicator(Replicator):
         for each number.
 
         step_fn ... data_on_device: as of `train`; step_fn makes its variables itself. most: greatest number
-        to try. window_seconds: least length of each measurement. max_seconds: time after which it decides
-        with what it has measured, and warns that it is not sure.
+        to try. window_seconds: least length of each measurement, at most max_seconds. max_seconds: time
+        after which it decides with what it has measured, and warns that it is not sure.
         Several workers train together, and decide on one number, for the devices of all of them: a step takes
         as long as on the slowest, and what does not fit on one fits on none.
         Returns the number, which the Replicator then has; its `repr` says the mode.
@@ -218,7 +218,7 @@ class TpuReplicator:
 
 
 def _devices(devices: Sequence[Any] | None, num_gpus: int | None) -> Sequence[Any]:
-    """The given devices, so many GPUs, or all GPUs, or the CPU."""
+    """The given devices, a number of GPUs, or by default all GPUs, or the CPU."""
     if devices is not None and num_gpus is not None:
         raise InvalidArgumentError(
             f"MultiGpuReplicator: expected devices or num_gpus, got {len(devices)} devices and {num_gpus}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from replicator.step_inputs import StepInputs
 from scheduler import StepProgram
+from tensorbow.call_errors import UnfitError
 from tensorbow.compiler import DeviceSet
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import Device
@@ -28,7 +29,7 @@ from tensorbow.graph import (
     get_default_graph,
 )
 from tensorbow.graph.user_lines import raising_line
-from tensorbow.kinds import Items, Name, UnfitError, checked
+from tensorbow.kinds import Items, Name, checked
 from tensorbow.nest import leaves_like, map_leaves, named_leaves
 from tensorbow.ops import gather, stack
 from tensorbow.ops.arrays import ConcatV2

@@ -78,7 +78,8 @@ def tuned(
     of a job measure and decide the same; a step takes as long as that of the slowest.
     Raises InvalidArgumentError for a training of too few steps to be timed.
     """
-    tuner = StepTuner(ModeTuner(modes, most, why_no_more=f"most={most}", goes_on=True), window_seconds)
+    window = min(window_seconds, max_seconds)  # the first one is waited for
+    tuner = StepTuner(ModeTuner(modes, most, why_no_more=f"most={most}", goes_on=True), window)
     began_tuning = perf_counter()
     alone = workers is None or workers.size == 1
 
@@ -93,7 +94,7 @@ def tuned(
 
     steps: Iterator[Any] = iter(())
     count, mode = 0, modes[0]  # replicas that train, and their mode
-    done, together = 0, 1  # their steps since `begin`, and so many at a time
+    done, together = 0, 1  # steps since `begin`, and steps of a launch
 
     def start(_: _Steps) -> None:
         nonlocal steps

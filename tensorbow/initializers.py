@@ -38,6 +38,7 @@ from tensorbow.ops import random as drawn
 from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.ops.constant import filled, to_array
 from tensorbow.ops.elementwise import multiply
+from tensorbow.ops.filling import fill
 from tensorbow.ops.orthogonal import Orthonormal
 from tensorbow.ops.slicing import slice as slice_tensor
 from tensorbow.specs import Array, DType, SaveSliceInfo, TensorShape, bool_, float32
@@ -152,10 +153,13 @@ class ConstantInitializer(Initializer):
 
 
 class Zeros(ConstantInitializer):
-    """All zeros."""
+    """All zeros; of strings, empty ones."""
 
     def __init__(self, dtype: AsDType = float32) -> None:
         super().__init__(0, dtype)
+
+    def _make(self, shape: list[int], dtype: DType) -> Tensor:
+        return fill(shape, b"") if dtype.is_string else super()._make(shape, dtype)
 
 
 class Ones(ConstantInitializer):

@@ -19,15 +19,20 @@ import os
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from tensorbow.array_likes import holds_strings
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.call_errors import (
+    RefusedArgumentError,
+    by_newer_names,
+    name_function,
+    of_call,
+    remedy_of_unknown,
+)
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
@@ -36,23 +41,6 @@ R = TypeVar("R")
 INT64 = 1 << 63
 _JOINS = ("ConcatV2", "ExpandDims", "Reshape")  # what `stack` makes
 _ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: their order is arbitrary
-# TensorFlow 1's older names of parameters, read where a call has the newer one only.
-OLDER_NAMES = {
-    **dict.fromkeys(
-        (
-            *("concat_dim", "dim", "dimension", "split_dim"),
-            "reduction_axes",
-            "reduction_indices",
-            "squeeze_dims",
-        ),
-        "axis",
-    ),
-    "expand_nonconcat_dim": "expand_nonconcat_dims",
-    "thresh": "threshold",
-    "keep_dims": "keepdims",
-    "seq_dim": "seq_axis",
-    "batch_dim": "batch_axis",
-}
 _LONGEST = 1 << 20  # items of a list of numbers: more than a tensor has axes, extents or sections
 
 
@@ -101,31 +89,19 @@ def shown(value: Any) -> str:
 def refuse(op: str, argument: str, expected: str, value: Any, remedy: object = "") -> InvalidArgumentError:
     """The error for an invalid argument: op, argument, expected, got and, if given, the remedy."""
     ending = f"; {remedy}" if str(remedy) else ""
-    return InvalidArgumentError(f"{op}: expected {argument} to be {expected}, got {shown(value)}{ending}")
-
-
-class UnfitError(InvalidArgumentError):
-    """A value that cannot become a tensor of the wanted dtype.
-
-    The code that raises it knows only the value; a checked call that got the value adds its own name.
-    """
-
-    def __init__(self, reason: str, value: Any, where: str = "", made: str = ""):
-        """reason: the message; where: op and argument before it; made: the user's line after it."""
-        super().__init__(f"{where}: {reason}{made}" if where else f"{reason}{made}")
-        self.reason, self.value, self.made = reason, value, made
+    return RefusedArgumentError(op, argument, expected, value, f"{shown(value)}{ending}")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Converts each argument by the kind in its annotation before `function` is called.
 
     The annotations are evaluated on the first call. A call raises InvalidArgumentError for an argument
-    not of its kind; defaults are not checked. For an argument without a kind that cannot become a tensor,
-    the error also names the argument, of the outermost checked call that got it. A call by one of
-    `OLDER_NAMES` is one by the newer name.
+    not of its kind; defaults are not checked. Errors of inner calls get the names of the outermost checked
+    call and its argument, by `call_errors.of_call`. A call by one of `OLDER_NAMES` is one by the newer name.
     """
-    named = function.__qualname__.removesuffix(".__call__")
+    own = function.__qualname__.removesuffix(".__call__")
     makes = function.__name__ == "__init__"  # a constructor: errors name its class
+    is_function = "." not in own and function.__module__.startswith("tensorbow.")  # makes ops, has no options
     positional: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
     known: frozenset[str] = frozenset()
@@ -153,9 +129,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if not resolved:
             resolve()
-        label = type(args[0]).__name__ if makes else named
+        label = type(args[0]).__name__ if makes else own
         if kwargs and not known.issuperset(kwargs):
-            kwargs = _by_newer_names(label, kwargs, known)  # type: ignore[assignment]
+            kwargs = by_newer_names(label, kwargs, known)  # type: ignore[assignment]
         count, given = len(args), None
         for index, name, kind, default in positional:
             if index >= count:
@@ -174,17 +150,29 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     kwargs[name] = read_as(kind, value, label, name)
         try:
             return function(*(args if given is None else given), **kwargs)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
-            better = _naming_argument(error, label, bound, no_tensors)
-            if better is None:
+            named = of_call(error, label, bound, no_tensors)
+            try:
+                if named is not error:
+                    raise named from None
+                if is_function:
+                    name_function(error, label)
                 raise
-            raise better from None
+            finally:
+                del named  # or the error and this frame would keep each other, and what the frames hold
         except UnknownRankError:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None
+        except (MemoryError, ValueError) as error:
+            is_too_big = isinstance(error, MemoryError) or str(error).startswith("array is too big")
+            if isinstance(error, TensorBowError) or not is_too_big:
+                raise
+            raise ResourceExhaustedError(
+                f"{label}: {error or 'out of memory'}; give smaller sizes"
+            ) from error
         except TypeError as error:
-            remedy = _remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
+            remedy = remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
             if remedy is None:
                 raise
             raise TypeError(f"{str(error).partition('. Did')[0]}; {remedy}") from None
@@ -201,28 +189,6 @@ def _without_rank(arguments: Mapping[str, Any]) -> str:
     )
 
 
-def _by_newer_names(label: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Arguments with older names replaced. Raises InvalidArgumentError for one given by both names."""
-    result: dict[str, Any] = {}
-    for name, value in given.items():
-        newer = OLDER_NAMES.get(name, name)
-        chosen = newer if name not in known and newer in known else name
-        if chosen != name and chosen in given:
-            raise InvalidArgumentError(f"{label}: {name} is the older name of {chosen}: give one of them")
-        result[chosen] = value
-    return result
-
-
-def _remedy_of_unknown(error: TypeError, given: Iterable[str], known: Iterable[str]) -> str | None:
-    """Remedy for the unknown argument that an error of a call is about: a name like it, or all names."""
-    unknown = next((name for name in given if name not in known and repr(name) in str(error)), None)
-    if unknown is None:
-        return None
-    names = [name for name in known if name != "self"]
-    near = get_close_matches(unknown, names, 1) or [name for name in names if name.startswith(unknown)]
-    return f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
-
-
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
     """The object that an annotation names; None for one that only type checkers can evaluate."""
     if not isinstance(annotation, str):
@@ -231,40 +197,6 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
         return eval(annotation, inspect.unwrap(function).__globals__)  # same as typing does
     except (NameError, TypeError):
         return None
-
-
-def _naming_argument(
-    error: InvalidArgumentError, label: str, arguments: Mapping[str, Any], others: Collection[str]
-) -> UnfitError | None:
-    """The error of a call with the name of the argument that it is about; None if that is not known.
-
-    It is the one that could not become a tensor, or the only one that has strings where tensors of numbers
-    are meant. others: names of arguments that are no tensors.
-    """
-    if isinstance(error, UnfitError):
-        argument = _name_of_argument(error.value, arguments, others)
-        if argument is not None:
-            return UnfitError(error.reason, error.value, f"{label}: {argument}", error.made)
-    elif type(error) is not InvalidArgumentError:
-        return None
-    texts = [name for name, value in arguments.items() if name not in others and holds_strings(value)]
-    text = str(error)
-    if len(texts) != 1 or texts[0] in text:
-        return None
-    return UnfitError(text.removeprefix(f"{label}: "), arguments[texts[0]], f"{label}: {texts[0]}")
-
-
-def _name_of_argument(value: Any, arguments: Mapping[str, Any], others: Collection[str]) -> str | None:
-    """Name of the argument that is `value`, none of the others, or that lists it, then with the index."""
-    for name, argument in arguments.items():
-        if argument is value and name not in others:
-            return name
-    for name, argument in arguments.items():
-        if isinstance(argument, (list, tuple)):
-            for index, item in enumerate(argument):
-                if item is value:
-                    return f"{name}[{index}]"
-    return None
 
 
 def read_as(kind: Kind, value: Any, op: str, argument: str) -> Any:
@@ -375,7 +307,7 @@ def sequence(kind: Kind, expected: str, *, lone: bool = False) -> Kind:
 
     def read(value: Any) -> tuple[Any, ...]:
         if isinstance(value, np.ndarray) and value.ndim == 1:
-            value = value.tolist() if value.dtype.kind in "iufb" else value
+            value = value.tolist() if value.dtype.kind in "iufbU" else value
         if isinstance(value, (list, tuple, range)) and len(value) <= _LONGEST:
             return tuple(kind.read(item) for item in value)
         if not lone:

@@ -20,7 +20,6 @@ from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.elementwise import (
     abs,
     add,
-    add_n,
     divide,
     log,
     maximum,
@@ -39,6 +38,7 @@ from tensorbow.ops.losses import (
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.sums import add_n
 from tensorbow.specs import compatible, float32, int64
 
 __all__ = [

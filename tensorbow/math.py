@@ -6,11 +6,9 @@ from tensorbow.ops.complex_numbers import angle, conj, imag, real
 from tensorbow.ops.cumulative import cumprod, cumsum
 from tensorbow.ops.elementwise import (
     abs,
-    accumulate_n,
     acos,
     acosh,
     add,
-    add_n,
     asin,
     asinh,
     atan,
@@ -106,6 +104,7 @@ from tensorbow.ops.segments import (
 )
 from tensorbow.ops.special_functions import betainc, igamma, igammac, lbeta, polygamma, zeta
 from tensorbow.ops.static_checks import is_non_decreasing, is_strictly_increasing
+from tensorbow.ops.sums import accumulate_n, add_n
 
 __all__ = [
     "abs",

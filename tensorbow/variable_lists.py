@@ -10,6 +10,7 @@ from tensorbow.ops.arrays import stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_dependent import boolean_mask
 from tensorbow.ops.elementwise import logical_not
+from tensorbow.ops.host_variables import HostVariable, HostVariableIsInitialized
 from tensorbow.ops.initialized import IsVariableInitialized
 from tensorbow.specs import string
 from tensorbow.variable_scope import get_variable
@@ -83,6 +84,8 @@ def is_variable_initialized(variable: AsVariable) -> Tensor:
     """A scalar bool: True if the variable has a value in the session of the run, in the dynamic mode."""
     op = variable.op
     with variable.graph.as_default(), colocate_with(op):
+        if op.definition is HostVariable:
+            return HostVariableIsInitialized.tensor(op.outputs[0])
         return IsVariableInitialized.tensor(variable=op.name, container=op.attrs["container"])
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow import initializers
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Graph,
@@ -41,7 +42,6 @@ from tensorbow.kinds import (
     Names,
     RefusedError,
     Text,
-    UnfitError,
     called,
     check_fields,
     checked,
@@ -53,15 +53,15 @@ from tensorbow.kinds import (
     shown,
 )
 from tensorbow.ops.state import COMBINE
-from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
-from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
-from tensorbow.variables import (
+from tensorbow.ops.variable_aggregation import (
     AsAggregation,
     AsSynchronization,
-    Variable,
     VariableAggregation,
     VariableSynchronization,
 )
+from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
+from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
+from tensorbow.variables import Variable
 
 _STORE = "_variable_store"  # collection with the graph's single store
 
@@ -266,7 +266,7 @@ def get_variable(
     custom_getter: a function (getter, name, **arguments), or None; the scope's is called behind it. It gives
     the result, as a variable of getter(name, **arguments) or what it computes of one. `name` is the whole
     name, and the arguments are `get_variable`'s others, with the scope's where none are given, and `reuse`.
-    validate_shape, use_resource: TensorFlow's; have no effect.
+    validate_shape: as of `tb.Variable`. use_resource: TensorFlow's; has no effect.
 
     Raises InvalidArgumentError for an existing variable without reuse, a missing one with reuse, and
     one of another shape or dtype than requested.
@@ -291,6 +291,7 @@ def get_variable(
         "aggregation": aggregation,
         "combine": combine,
         "decayed": decayed,
+        "validate_shape": validate_shape,
     }
     full = f"{scope.original_name_scope}{name}"
     if own_getter is None:
@@ -335,6 +336,7 @@ def getter(
     aggregation: AsAggregation = VariableAggregation.NONE,
     combine: Annotated[str, one_of(*COMBINE)] | None = None,
     decayed: Flag | None = None,
+    validate_shape: Flag = True,
 ) -> Any:
     """The variable of a whole name: the getter that custom getters are given; see `get_variable`."""
     store = _store(get_default_graph())
@@ -361,6 +363,7 @@ def getter(
                 decayed=decayed,
                 synchronization=synchronization,
                 aggregation=aggregation,
+                validate_shape=validate_shape,
             )
         _regularize(variable, label, regularizer)
         return variable
@@ -429,7 +432,7 @@ def _shared(
                 f"get_variable: variable {full} is in {len(found)} parts along axis {found.axis}, and the "
                 f"partitioner gives {len(slices)} others; give the one that it was made with"
             )
-    if shape is not None and shape.dims != found.shape.dims:
+    if shape is not None and shape.dims != found.shape.dims and found.shape.ndims is not None:
         raise InvalidArgumentError(f"get_variable: variable {full} has the shape {found.shape}, not {shape}")
     if dtype is not None and dtype != found.dtype:
         raise InvalidArgumentError(f"get_variable: variable {full} is {found.dtype.name}, not {dtype.name}")
@@ -442,7 +445,9 @@ def _is_value(chosen: Any) -> bool:
 
 
 def _needless_shape(full: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+    return InvalidArgumentError(
+        f"get_variable: the initializer of {full} is a value, which has a shape: give none beside it"
+    )
 
 
 def _initial_value(

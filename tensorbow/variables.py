@@ -16,6 +16,8 @@ from tensorbow.graph import (
     ControlFlowContext,
     Graph,
     GraphKeys,
+    MadeByCreators,
+    OpDef,
     Operation,
     Tensor,
     TensorOperators,
@@ -45,11 +47,19 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops import nd_writes, scatter
 from tensorbow.ops.checks import CheckBelow
-from tensorbow.ops.control import group, identity, no_op
+from tensorbow.ops.control import group, identity, no_op, placeholder_with_default
 from tensorbow.ops.elementwise import add
+from tensorbow.ops.host_variables import ON_HOST, VARIABLES, HostVariable
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import gather_nd
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
+from tensorbow.ops.variable_aggregation import (
+    AsAggregation,
+    AsSynchronization,
+    VariableAggregation,
+    VariableSynchronization,
+    combined_on_read,
+)
 from tensorbow.ops.variable_rows import of_positions, of_slices, reading, skipping_unused
 from tensorbow.specs import Array, DType, SaveSliceInfo, TensorShape, TensorSpec
 
@@ -63,47 +73,7 @@ def _read_slot(value: Any) -> tuple[Any, str, float]:
 Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, number)", _read_slot)]
 
 
-class VariableSynchronization:
-    """TensorFlow's names for when the replicas' copies of a variable are joined."""
-
-    AUTO = "auto"
-    """Depends on `combine`, and on whether the variable is trainable."""
-    NONE = "none"
-    """Not supported."""
-    ON_WRITE = "on_write"
-    """Not supported: the optimisers of a Replicator do so for gradients."""
-    ON_READ = "on_read"
-    """Each replica writes and reads its own copy; `VariableAggregation` gives the value outside of a step."""
-
-
-class VariableAggregation:
-    """TensorFlow's names for the value that a variable with ON_READ has outside of a step."""
-
-    NONE = "none"
-    """Not given."""
-    SUM = "sum"
-    """The sum of all replicas' copies: counters."""
-    MEAN = "mean"
-    """The mean of all replicas' copies, of a floating dtype."""
-    ONLY_FIRST_REPLICA = "only_first_replica"
-    """Replica 0's copy."""
-
-
-ON_READ = {
-    VariableAggregation.SUM: "sum",
-    VariableAggregation.MEAN: "mean",
-    VariableAggregation.ONLY_FIRST_REPLICA: "first",
-}
-SYNCHRONIZATIONS = ("auto", "none", "on_write", "on_read")
-AsSynchronization: TypeAlias = Annotated[
-    str, Kind("one of tb.VariableSynchronization", one_of(*SYNCHRONIZATIONS).read)
-]
-AsAggregation: TypeAlias = Annotated[
-    str, Kind("one of tb.VariableAggregation", one_of("none", *ON_READ).read)
-]
-
-
-class Variable(TensorOperators):
+class Variable(TensorOperators, metaclass=MadeByCreators):
     """A tensor with state, as in TensorFlow 1.
 
     Reads and writes follow program order: an op sees the writes that were created before
@@ -136,34 +106,39 @@ class Variable(TensorOperators):
 
         initial_value: a tensor or a value that converts to one, of fully known shape, or a
             function without arguments that returns one.
+        validate_shape: False for a variable whose shape an assignment may change, and whose initial value
+            may be of unknown shape. Such a variable, and one of strings, is in host memory, for steps in the
+            dynamic mode and `assign`, `assign_add` and `assign_sub`; no optimiser and no replica has it.
         decayed: weight decay applies to it; by default for trainable variables of rank 2 and more.
-        trainable: optimisers change it by default; ignored for integer and bool dtypes. By default True,
-            with ON_READ False.
+        trainable: optimisers change it by default; ignored for integer and bool dtypes, and in host memory.
+            By default True, with ON_READ False.
         slot: (variable, slot name, initial value of the elements), set by optimisers. Without a variable the
             slot belongs to all variables, and keeps its value where slots start anew.
         synchronization, aggregation: see `tb.VariableSynchronization` and `tb.VariableAggregation`.
-        validate_shape, use_resource: TensorFlow's; have no effect.
+        use_resource: TensorFlow's; has no effect.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
         convert to `dtype`, for an unknown `combine`, one that adds bools up or is the mean of
-        integers, and for a synchronisation that is not supported or does not fit the other arguments.
+        integers, for a synchronisation that is not supported or does not fit the other arguments, and for
+        `combine`, `slot` or a container with a variable in host memory.
         """
-        combine, trainable = _combined_on_read(synchronization, aggregation, combine, trainable)
+        combine, trainable = combined_on_read(synchronization, aggregation, combine, trainable)
         with (  # in no branch or loop, so that all can read it
             get_default_graph().in_context(None),
             control_dependencies(None),
             name_scope(name or "Variable") as scope,
         ):
             initial = _initial_tensor(initial_value, dtype)
-            if initial.dtype.is_string:
+            on_host = initial.dtype.is_string or not validate_shape
+            if on_host:
+                _require_no_replicas(scope[:-1], combine, slot)
+                trainable = False
+                shape = initial.spec.shape if validate_shape else None
+                initial = placeholder_with_default(initial, shape, name="given")
+            elif not initial.spec.is_static:
                 raise InvalidArgumentError(
-                    f"variable {scope[:-1]}: the initial value is of strings, which variables cannot hold; "
-                    "keep numbers, such as positions in a list of texts, or hold strings in a tb.constant"
-                )
-            if not initial.spec.is_static:
-                raise InvalidArgumentError(
-                    f"variable {scope[:-1]}: the initial value is {initial.spec}; "
-                    "its shape must be fully known"
+                    f"variable {scope[:-1]}: the initial value is {initial.spec}; its shape must be fully "
+                    "known, or validate_shape=False given"
                 )
             trainable = trainable and initial.dtype.is_floating
             combine = combine or ("sma" if trainable else "first")
@@ -171,21 +146,26 @@ class Variable(TensorOperators):
                 decayed = trainable and initial.spec.rank >= 2
             owner = slot[0] if slot else None
             role = "slots" if owner is not None else "weights" if trainable else "statistics"
-            self._ref: Tensor = VariableReference(
-                shape=initial.spec.shape,
-                dtype=initial.dtype,
-                role=role,
-                decayed=decayed,
-                combine=combine,
-                slot_of=owner.op.name if owner is not None else "",
-                slot_name=slot[1] if slot else "",
-                slot_value=slot[2] if slot else 0.0,
-                container=get_default_graph().current_container,
-                name=scope,
-            )
+            if on_host:
+                self._ref: Tensor = HostVariable(shape=initial.spec.shape, dtype=initial.dtype, name=scope)
+            else:
+                self._ref = VariableReference(
+                    shape=initial.spec.shape,
+                    dtype=initial.dtype,
+                    role=role,
+                    decayed=decayed,
+                    combine=combine,
+                    slot_of=owner.op.name if owner is not None else "",
+                    slot_name=slot[1] if slot else "",
+                    slot_value=slot[2] if slot else 0.0,
+                    container=get_default_graph().current_container,
+                    name=scope,
+                )
+                if owner is not None and not self._ref.op.colocation:
+                    self._ref.op.device = owner.op.device  # with its variable, whatever scope it is made in
             self.initial_value = initial
-            self._initializer: Tensor = Assign(self._ref, initial, name="Assign")
-            self._read: Tensor = ReadVariable(self._ref, name="read")
+            self._initializer: Tensor = self._op(Assign)(self._ref, initial, name="Assign")
+            self._read: Tensor = self._op(ReadVariable)(self._ref, name="read")
             self._reads: dict[ControlFlowContext, Tensor] = {}  # the last ones in branches and loops
         self.trainable = trainable
         self.save_slice_info: SaveSliceInfo | None = None
@@ -211,10 +191,10 @@ class Variable(TensorOperators):
             and isinstance(initial, Tensor)
             and isinstance(initializer, Tensor)
             and isinstance(read, Tensor)
-            and ref.op.definition is VariableReference
-            and initializer.op.definition is Assign
+            and ref.op.definition in VARIABLES
+            and initializer.op.definition in (Assign, ON_HOST[Assign])
             and initializer.op.inputs == (ref, initial)
-            and read.op.definition is ReadVariable
+            and read.op.definition in (ReadVariable, ON_HOST[ReadVariable])
             and read.op.inputs == (ref,)
             and isinstance(content["trainable"], bool)
             and (ref.dtype.is_floating or not content["trainable"])
@@ -232,7 +212,13 @@ class Variable(TensorOperators):
         """Makes the initializer assign an array of its shape, in place of its initial value."""
         with self.graph.as_default(), control_dependencies(None), name_scope(f"{self.op.name}/"):
             self.initial_value = convert_to_tensor(value, self.dtype, name="read_from_checkpoint")
-            self._initializer = Assign(self._ref, self.initial_value, name="Assign")
+            if self._ref.op.definition is HostVariable:
+                self.initial_value = placeholder_with_default(self.initial_value, self.shape, name="given")
+            self._initializer = self._op(Assign)(self._ref, self.initial_value, name="Assign")
+
+    def _op(self, definition: OpDef) -> OpDef:
+        """The op that does the same for this variable, beside its storage if that is in host memory."""
+        return ON_HOST[definition] if self._ref.op.definition is HostVariable else definition
 
     def _parts(self) -> dict[str, Any]:
         """The operations and tensors that `_restored` needs."""
@@ -264,7 +250,7 @@ class Variable(TensorOperators):
 
     @property
     def shape(self) -> TensorShape:
-        """Its fully known shape."""
+        """Its shape, fully known unless assignments may change it."""
         return self._ref.shape
 
     def get_shape(self) -> TensorShape:
@@ -306,7 +292,7 @@ class Variable(TensorOperators):
 
     def read_value(self) -> Tensor:
         """A new read at this point of the program, after the current control dependencies."""
-        return ReadVariable.tensor(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
+        return self._op(ReadVariable).tensor(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
 
     def initialized_value(self) -> Tensor:
         """The value, for initial values of other variables: initialisers run in program order.
@@ -362,7 +348,7 @@ class Variable(TensorOperators):
 
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
         with self.graph.as_default():
-            result: Tensor = op(self._ref, convert_to_tensor(value, self.dtype), name=name)
+            result: Tensor = self._op(op)(self._ref, convert_to_tensor(value, self.dtype), name=name)
         return result
 
     def eval(self, session: Any = None) -> Any:
@@ -396,6 +382,19 @@ class Variable(TensorOperators):
         return self is other
 
 
+def _require_no_replicas(name: str, combine: Any, slot: Any) -> None:
+    """Raises InvalidArgumentError for what only variables on devices have."""
+    container = get_default_graph().current_container
+    asked = {"combine": combine, "slot": slot, "container": container}
+    for argument, value in asked.items():
+        if value:
+            raise InvalidArgumentError(
+                f"variable {name}: one of strings, or with validate_shape=False, is in host memory of "
+                f"one session: expected no {argument}, got {value!r:.60}; leave it out, or "
+                "give numbers of a fixed shape"
+            )
+
+
 VARIABLE = instance(Variable, expected="a tb.Variable")
 AsVariable: TypeAlias = Annotated[Variable, VARIABLE]
 Variables: TypeAlias = Annotated[
@@ -416,31 +415,6 @@ def _read_slice(content: Any, part: TensorSpec) -> SaveSliceInfo:
 
 _PARTS = ("reference", "initial_value", "initializer", "read")
 register_collection_item("variable", Variable, Variable._parts, Variable._restored)
-
-
-def _combined_on_read(
-    synchronization: str, aggregation: str, combine: str | None, trainable: bool | None
-) -> tuple[str | None, bool]:
-    """`combine` and `trainable` of a variable, with TensorFlow's arguments. Raises InvalidArgumentError."""
-    if synchronization in ("none", "on_write"):
-        raise InvalidArgumentError(
-            f"Variable: expected synchronization AUTO or ON_READ, got {synchronization.upper()}; write "
-            "tb.all_reduce(value) to a variable to have equal values in all replicas"
-        )
-    if synchronization == "auto":
-        if aggregation != "none":
-            raise InvalidArgumentError(
-                f"Variable: expected synchronization ON_READ with aggregation {aggregation.upper()}, got "
-                "AUTO; add synchronization=tb.VariableSynchronization.ON_READ"
-            )
-        return combine, trainable is not False
-    if aggregation == "none" or combine is not None or trainable:
-        got = f"aggregation {aggregation.upper()}, combine {combine!r} and trainable {trainable}"
-        raise InvalidArgumentError(
-            "Variable: expected aggregation SUM, MEAN or ONLY_FIRST_REPLICA with synchronization ON_READ, "
-            f"and no combine or trainable=True; got {got}"
-        )
-    return ON_READ[aggregation], False
 
 
 def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
@@ -534,7 +508,10 @@ def assign(
     *,
     name: Name = None,
 ) -> Tensor:
-    """`ref.assign(value)`. validate_shape, use_locking: TensorFlow's; have no effect."""
+    """`ref.assign(value)`. validate_shape, use_locking: TensorFlow's; have no effect.
+
+    A variable made with validate_shape=False takes values of any shape.
+    """
     return ref.assign(value, name=name)
 
 

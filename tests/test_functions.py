@@ -13,13 +13,9 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import NodeDef
 from tensorbow.graph.function_def import FunctionDef
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 AT = np.random.default_rng(0).standard_normal((4, 3)) * 0.3
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def values(fetched, feeds=None, **options):

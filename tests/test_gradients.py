@@ -7,13 +7,9 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def value(fetches, feeds=None):

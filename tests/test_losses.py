@@ -6,16 +6,12 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 RANDOM = np.random.default_rng(3)
 LABELS = RANDOM.uniform(0.1, 0.9, (4, 3))
 GIVEN = RANDOM.uniform(0.1, 0.9, (4, 3))
 WEIGHTS = np.array([[2.0], [0.0], [1.0], [3.0]])
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def softplus(x):

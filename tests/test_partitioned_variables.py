@@ -8,13 +8,9 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 WHOLE = np.arange(14, dtype=np.float32).reshape(7, 2)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def cut(count=3, name="w", **options):

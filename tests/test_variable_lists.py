@@ -10,11 +10,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def session() -> Any:
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_variables_under_other_names(session: tb.Session) -> None:

@@ -8,17 +8,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotF
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
 from tensorbow.ops.updates import ApplyMomentum
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
-
-
-@pytest.fixture
-def session(graph):
-    with tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def start(session):
@@ -303,7 +293,7 @@ def test_a_counter_ends(session):
 
 
 def test_variables_take_use_resource():
-    assert tb.Variable([1.0], True, None, False, use_resource=True).shape == [1]
+    assert tb.Variable([1.0], True, None, True, use_resource=True).shape == [1]
 
 
 def test_methods_that_write_rows(session):

@@ -1,7 +1,8 @@
 """Return of all replicas to one round, after an op failed in some of them only.
 
 Ops without compiled code (Python kernels) can fail in the middle of a round, when other replicas have done
-it, or later ones, and native code can refuse an input there (an index out of range, say). A run with such ops
+it, or later ones, and native code can refuse an input there: a label of a data set on the devices that is out
+of range (the labels are looked through before a run), or an index that the step computes. A run with such ops
 copies the state now and then, and keeps the inputs of the rounds since; the rounds before the failed one are
 then done again from the copy, with the same bits. What dynamic parts do may have effects, and is not done
 again: there the state is copied before every round.
@@ -138,13 +139,14 @@ def rollback_for(
     """Rollback for a run, or None where it needs none, the state is large, or replicas have other workers.
 
     A run needs one if a replica can fail alone: where replicas run op by op, or by native code that may
-    refuse an input. last: see Rollback.
+    refuse an input which is not checked before. last: see Rollback.
     On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
     """
     kind, part = learners.replicas[0].device.kind, learners.executor_part
     if learners.launcher.may_refuse:
         nbytes = sum(ref.nbytes for ref in learners.layout.refs().values())
-        is_needed = nbytes * (learners.count + 1) <= STATE_NBYTES
+        is_small = nbytes * (learners.count + 1) <= STATE_NBYTES
+        is_needed = is_small and learners.launcher.may_refuse_midway
     else:
         by_op = kind == "cpu" or (kind != "null" and (part is None or bool(part.writes)))
         is_needed = learners.launcher.most_rounds == 1 and by_op

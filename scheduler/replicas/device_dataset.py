@@ -39,6 +39,7 @@ class DeviceDataset:
         self._group: StreamGroup | None = None
         self._lent: list[NDArray[Any]] = []
         self.bases: dict[Region, int] = {}
+        self._limits: dict[int, tuple[int, int]] = {}  # by array: its least and its largest integer
         try:
             for region, array in zip(DATA, dataset.arrays, strict=False):
                 self._keep(region, array)
@@ -70,6 +71,13 @@ class DeviceDataset:
             raise InternalError(f"{name} {what}: the array is empty")
         self.device.write(block.address, array)
         return block.address
+
+    def holds(self, number: int, wanted: range) -> bool:
+        """True if all integers of an array of the data set, by number, are in a range; looked up once."""
+        if number not in self._limits:
+            array = self.dataset.arrays[number]
+            self._limits[number] = int(array.min()), int(array.max())
+        return all(limit in wanted for limit in self._limits[number])
 
     def batch_step(self, step: Executable) -> Executable:
         """Compiled batch step for a training step; its inputs must have the data set's shapes."""

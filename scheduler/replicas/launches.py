@@ -89,6 +89,11 @@ class Launcher(ABC):
         """True if native code of whole rounds may refuse an input in the middle of one."""
         return False
 
+    @property
+    def may_refuse_midway(self) -> bool:
+        """True if that may be an input which is not checked before a launch, as fed indices are."""
+        return self.may_refuse
+
     def connect(self) -> None:  # noqa: B027 - most need nothing
         """Takes what it shares with other workers; collective, once all have made such a launcher."""
 

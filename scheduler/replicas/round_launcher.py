@@ -218,6 +218,14 @@ class RoundLauncher(Launcher):
         return self._replicas[0].executor is None and self._program.may_refuse
 
     @property
+    def may_refuse_midway(self) -> bool:
+        """See Launcher."""
+        ranges, data = self._program.index_ranges, self._replicas[0].data
+        if ranges is None or not self.may_refuse:
+            return self.may_refuse
+        return data is not None and not all(data.holds(*each) for each in ranges)
+
+    @property
     def settled(self) -> bool:
         """See Launcher."""
         return self._choice is None or self._choice.settled

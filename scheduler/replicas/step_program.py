@@ -31,6 +31,7 @@ from tensorbow.kinds import (
     with_remedy,
 )
 from tensorbow.ops.control import Placeholder
+from tensorbow.ops.host_variables import HostVariable
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Backend, Executable
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
@@ -131,6 +132,12 @@ class StepProgram:
         operations = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
         reached = prune(operations, self.inputs)
         for op in reached:
+            if op.definition is HostVariable:
+                raise InvalidArgumentError(
+                    f"variable {op.name} is of strings, or its shape may change, but the replicas' variables "
+                    "are numbers of a fixed shape in device memory; leave validate_shape=False out, hold "
+                    f"numbers, or write it in a plain tb.Session (made at {op.source})"
+                )
             if op.definition is VariableReference and op.attrs["container"]:
                 raise InvalidArgumentError(
                     f"variable {op.name} is in container '{op.attrs['container']}', but each replica has "

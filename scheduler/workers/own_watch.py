@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.job_warnings import share_warnings
 from scheduler.workers.joining import own_limit_s
 from scheduler.workers.mpirun import Hosts
 from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
@@ -36,18 +37,20 @@ def watch(workers: WorkerGroup) -> None:
         return
     limit_s, port = own_limit_s(), own_port()
     hosts = workers.all_gather(socket.gethostname())
-    contact = None
+    contact = serving = None
     if workers.rank == 0:
         others = tuple((host, 1) for host in dict.fromkeys(hosts) if host != hosts[0])
         address = Hosts(others).address() if others else "127.0.0.1"
         server = WatchServer(workers.size, limit_s, address, port=port)
-        threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True).start()
+        serving = threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True)
+        serving.start()
         contact = server.contact
     contact, watcher = workers.broadcast((contact, f"worker 0 ({hosts[0]}, process {os.getpid()})"))
     client = WatchClient(contact, workers.rank, watcher)
+    share_warnings(client.shows)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = partial(_end_job, client)
-    ending = _Ending(client)
+    ending = _Ending(client, serving)
     sys.exit = ending.exit
     atexit.register(ending.tell)
 
@@ -59,8 +62,10 @@ class _Ending:
     and tells its status to the operating system alone.
     """
 
-    def __init__(self, client: WatchClient):
-        self._client, self._process, self._exit = client, os.getpid(), sys.exit
+    def __init__(self, client: WatchClient, serving: threading.Thread | None = None):
+        """serving: the thread of the job's watch, in the worker that has it."""
+        self._client, self._serving = client, serving
+        self._process, self._exit = os.getpid(), sys.exit
         self._codes: list[object] = []
 
     def exit(self, code: Any = None, /) -> NoReturn:
@@ -69,10 +74,20 @@ class _Ending:
         self._exit(code)
 
     def tell(self) -> None:
-        """Reports the end, and waits for the others' while the watch goes on."""
-        client, code = self._client, self._codes[-1] if self._codes else None
-        if client.is_closed or os.getpid() != self._process:  # a forked process is no worker
+        """Reports the end, and waits for the others' while the watch goes on.
+
+        Worker 0 waits for the watch, too: Python stops its thread, which may not have told all others yet
+        that they may end, and MPI_Finalize would wait for those.
+        """
+        if os.getpid() != self._process:  # a forked process is no worker
             return
+        if not self._client.is_closed:
+            self._report()
+        if self._serving is not None:
+            self._serving.join()
+
+    def _report(self) -> None:
+        client, code = self._client, self._codes[-1] if self._codes else None
         error = getattr(sys, "last_value", None)  # of a program that has an excepthook of its own
         if isinstance(error, BaseException):
             client.fail(1, *reason_of(error))
@@ -100,7 +115,7 @@ def _serve(server: WatchServer) -> None:
             server.close()
             return
         if status:
-            close_clients()  # this process ends last: what it tells the others is to arrive
+            close_clients()  # this process ends last, so that its messages reach the others
             server.tell({"end": status})
             server.step(TICK_S)
             os._exit(status)

@@ -6,12 +6,13 @@ shape and dtype is checked against the file's size, the content against a checks
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +28,7 @@ from tensorbow.strict_json import parse_json
 
 FORMAT = "tensorbow-1"
 PAIRS = "complex128"  # entry of the names of arrays that are stored as pairs of float64
+TEXTS = "strings"  # entry of the shapes of arrays of strings, by name; see `_packed`
 KEY = "tensorbow"  # the only entry of the file's metadata: several would be written in random order
 RESERVED = "__metadata__"  # name reserved by the format
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the format
@@ -51,6 +53,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
     if pairs := sorted(name for name, array in arrays.items() if as_array(array).dtype == np.complex128):
         described[PAIRS] = pairs
+    if texts := {name: list(np.shape(array)) for name, array in arrays.items() if _is_of_strings(array)}:
+        described[TEXTS] = texts
     write_file(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
 
 
@@ -60,7 +64,7 @@ def _writable(name: object, value: Any) -> Array:
         raise InvalidArgumentError(
             f"an array cannot be named {name!r:.80} in a file: use a text other than {RESERVED!r}"
         )
-    array = np.asarray(as_array(value), order="C")
+    array = _packed(value) if _is_of_strings(value) else np.asarray(as_array(value), order="C")
     if array.dtype == np.complex128:  # which the format lacks
         array = array.reshape(*array.shape, 1).view(np.float64)
     if array.dtype.name not in _DTYPES.values():
@@ -98,6 +102,7 @@ def load_arrays(
         if described.get("crc32") != _checksum(arrays, described["metadata"]):
             raise _FaultError("the check sum of its content is wrong")
         arrays.update((name, _joined(name, arrays)) for name in _pairs(described))
+        arrays.update((name, _unpacked(name, shape, arrays)) for name, shape in _texts(described).items())
     return arrays, described["metadata"]
 
 
@@ -128,6 +133,7 @@ def describe_arrays(path: Path) -> tuple[int, dict[str, tuple[int, ...]], dict[s
         entries, described, _ = _read_header(file, nbytes)
         extents = {name: tuple(entry["shape"]) for name, entry in entries.items()}
         extents.update({name: extents[name][:-1] for name in _pairs(described) if name in extents})
+        extents.update((name, tuple(shape)) for name, shape in _texts(described).items())
         checksum = described.get("crc32")
         if type(checksum) is not int:
             raise _FaultError("it has no check sum")
@@ -164,6 +170,40 @@ def _joined(name: Any, arrays: Mapping[str, Array]) -> Array:
     if array is None or array.dtype != np.float64 or array.shape[-1:] != (2,):
         raise _FaultError(f"{str(name)[:80]!r} is no array of pairs of float64")
     return array.view(np.complex128)[..., 0]
+
+
+def _is_of_strings(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _packed(strings: Array) -> Array:
+    """Strings as uint8: their lengths as int64, little-endian, then their bytes."""
+    texts = strings.ravel().tolist()
+    if not all(isinstance(text, bytes) for text in texts):
+        return strings
+    lengths = np.array([len(text) for text in texts], "<i8")
+    return np.frombuffer(lengths.tobytes() + b"".join(texts), np.uint8)
+
+
+def _texts(described: Mapping[str, Any]) -> dict[str, Any]:
+    shapes = described.get(TEXTS, {})
+    if not isinstance(shapes, dict) or not all(map(_naturals, shapes.values())):
+        raise _FaultError("the shapes of its arrays of strings are no lists of extents by name")
+    return shapes
+
+
+def _unpacked(name: str, shape: Sequence[int], arrays: Mapping[str, Array]) -> Array:
+    """The strings that `_packed` has packed."""
+    packed, count = arrays.get(name), math.prod(shape)
+    if packed is None or packed.dtype != np.uint8 or packed.ndim != 1 or packed.size < 8 * count:
+        raise _FaultError(f"{name[:80]!r} is no array of packed strings")
+    lengths, data = packed[: 8 * count].view("<i8").tolist(), packed[8 * count :].tobytes()
+    if min(lengths, default=0) < 0 or sum(lengths) != len(data):
+        raise _FaultError(f"the lengths of the strings of {name[:80]!r} do not fit its bytes")
+    ends = [0, *itertools.accumulate(lengths)]
+    found = np.empty(count, object)
+    found[:] = [data[start:end] for start, end in itertools.pairwise(ends)]
+    return found.reshape(shape)
 
 
 class _FaultError(Exception):

@@ -10,6 +10,7 @@ from tensorbow.devices import DeviceName
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation
 from tensorbow.kinds import FUNCTION, Count, Flag, Kind, Names, Text, checked, optional
+from tensorbow.ops.host_variables import VARIABLES
 from tensorbow.ops.state import VariableReference
 
 
@@ -57,7 +58,7 @@ def replica_device_setter(
         ps_tasks = cluster.num_tasks(home.job)
     if not ps_tasks:
         return None
-    types = frozenset(ps_ops if ps_ops is not None else [VariableReference.name])
+    types = frozenset(ps_ops if ps_ops is not None else [each.name for each in VARIABLES])
     turns: dict[str, int] = {}  # by name of the op: a scope's function may be asked again
 
     def chosen(op: Operation) -> str:

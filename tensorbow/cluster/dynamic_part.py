@@ -124,7 +124,7 @@ class DynamicPart:
             self._running.add(step)
         try:
             values = step.run({tensor: inputs[name] for name, tensor in self._feeds.items()})
-            return with_variables(self._plan.elements, values, this.read)
+            return with_variables(self._plan.elements, values, this.read, resources)
         except LimitReachedError as error:
             waited = f"it waited for {', '.join(step.waited_for)}" if step.waited_for else ""
             raise LimitReachedError(this.was_at or waited or str(error) or "it computed") from None

@@ -40,6 +40,7 @@ from tensorbow.graph import AsGraph, GraphDef, Operation, Tensor, get_default_gr
 from tensorbow.graph.graph_def import operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
 from tensorbow.ops.constant import to_array
+from tensorbow.ops.host_variables import VARIABLES, host_assigns
 from tensorbow.ops.state import VariableReference
 from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
@@ -421,7 +422,7 @@ class ClusterSession(Session):
         """The full name of the device of each operation; variables keep theirs."""
         placer = Placer(self._places, soft=self._soft, fixed=self._fixed)
         placement = placer.place(needed)
-        self._fixed.update({op: d for op, d in placement.items() if op.definition is VariableReference})
+        self._fixed.update({op: d for op, d in placement.items() if op.definition in VARIABLES})
         return {op: str(device.name) for op, device in placement.items()}
 
     def _ask(
@@ -457,6 +458,11 @@ class ClusterSession(Session):
     @checked
     def load_variables(self, values: Mapped) -> None:
         """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
+        on_host, feeds = host_assigns(self.graph, values)
+        if on_host:
+            self._execute(on_host, self._arguments.feeds(feeds))
+            there = {op.inputs[0].op.name for op in on_host}
+            values = {name: value for name, value in values.items() if name not in there}
         known = {op.name: op for op in self.graph.get_operations() if op.definition is VariableReference}
         arrays: dict[Operation, Array] = {}
         for name, value in values.items():

@@ -17,6 +17,7 @@ from tensorbow.function_calls import Call
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.missing_names import listed
+from tensorbow.ops.host_variables import VARIABLES
 from tensorbow.ops.state import VariableReference
 from tensorbow.specs import DType, uncompiled
 
@@ -278,7 +279,7 @@ def follows_variable(op: Operation) -> bool:
     """True if an op touches a variable's storage, or is a slot's: it is there whatever it requests."""
     if op.definition is VariableReference:
         return bool(op.attrs["slot_of"]) and not op.colocation
-    return any(t.op.definition is VariableReference for t in op.inputs)
+    return any(t.op.definition in VARIABLES for t in op.inputs)
 
 
 def _wish_of(op: Operation) -> DeviceName:
@@ -310,7 +311,7 @@ def leaders_of(op: Operation) -> list[Operation]:
             return [op.graph.get_operation_by_name(op.attrs["slot_of"])]
         return list(dict.fromkeys(op.colocation))
     # The variable overrides other requests: its storage cannot be on two devices.
-    touched = [t.op for t in op.inputs if t.op.definition is VariableReference]
+    touched = [t.op for t in op.inputs if t.op.definition in VARIABLES]
     leaders = touched or op.colocation
     return list(dict.fromkeys(leaders)) if len(leaders) > 1 else list(leaders)
 

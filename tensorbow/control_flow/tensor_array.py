@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, Flag, Name, checked
+from tensorbow.kinds import AsDType, Flag, Name, checked, or_tensor, whole
+from tensorbow.ops.argument_kinds import INT32, StaticShape
 from tensorbow.ops.broadcasting import shape as shape_of
 from tensorbow.ops.control import identity, no_op
 from tensorbow.ops.filling import range as range_of
@@ -22,7 +23,7 @@ from tensorbow.ops.tensor_arrays import (
     TensorArraySplit,
     TensorArrayWrite,
 )
-from tensorbow.specs import Dims, as_dims, compatible, int32, int64
+from tensorbow.specs import Dims, compatible, int32, int64
 
 __all__ = ["TensorArray"]
 
@@ -39,14 +40,14 @@ class TensorArray:
     def __init__(
         self,
         dtype: AsDType,
-        size: Any = None,
+        size: Annotated[Any, or_tensor(whole(0, INT32 - 1))] | None = None,
         dynamic_size: Flag = False,
-        clear_after_read: Any = None,
+        clear_after_read: Flag | None = None,
         tensor_array_name: Name = None,
         handle: Any = None,
         flow: Any = None,
         infer_shape: Flag = True,
-        element_shape: Any = None,
+        element_shape: StaticShape = None,
         name: Name = None,
     ):
         """size: int32 scalar, the number of elements; by default 0 for one with `dynamic_size`, which grows.
@@ -62,7 +63,7 @@ class TensorArray:
         """
         self.dtype = dtype
         self._infers = infer_shape
-        self._shape: list[Dims | None] = [None if element_shape is None else as_dims(element_shape)]
+        self._shape: list[Dims | None] = [element_shape]
         if handle is not None or flow is not None:
             if handle is None or flow is None or size is not None:
                 raise InvalidArgumentError(

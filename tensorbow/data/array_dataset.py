@@ -14,7 +14,7 @@ from tensorbow.data.array_rows import ArrayRows
 from tensorbow.data.augmentation import BatchKey
 from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Positive, Text, checked, instance
+from tensorbow.kinds import Kind, Names, Positive, RefusedError, Text, checked, instance
 from tensorbow.nest import flatten, map_leaves, named_leaves
 from tensorbow.ops.elementwise import is_nan, multiply, subtract
 from tensorbow.ops.selection import select
@@ -23,6 +23,17 @@ from tensorbow.specs import COMPILED, Array, TensorSpec, as_dtype
 _MOST_CLASSES = 1 << 20
 LabelScale: TypeAlias = tuple[Array, Array]
 """Mean and standard deviation of labels that are numbers, float64 [] or [columns]."""
+
+
+def _read_standardisation(value: Any) -> tuple[Array, Array]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or np.shape(value[0]) != np.shape(value[1]):
+        raise RefusedError
+    return np.asarray(value[0], np.float64), np.asarray(value[1], np.float64)
+
+
+Standardisation: TypeAlias = Annotated[
+    tuple[Array, Array], Kind("a pair, mean and standard deviation", _read_standardisation)
+]
 _KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED} - {np.dtype(np.float64)}
 _AS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}  # other dtypes become these, by kind
 
@@ -44,9 +55,9 @@ class ArrayDataset(ArrayRows):
         *,
         name: Text = "arrays",
         classes: Positive | None = None,
-        class_names: Sequence[str] = (),
-        feature_names: Sequence[str] = (),
-        standardisation: tuple[Array, Array] | None = None,
+        class_names: Names = (),
+        feature_names: Names = (),
+        standardisation: Standardisation | None = None,
         label_scale: LabelScale | None = None,
     ):
         """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.
@@ -71,7 +82,7 @@ class ArrayDataset(ArrayRows):
         self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
         counts = {path: array.shape[:1] for path, array in named_leaves(arrays, name)}
         if not flatten(self.inputs) or len(set(counts.values())) != 1 or set(counts.values()) <= {(), (0,)}:
-            got = ", ".join(f"{path} {list(shape)}" for path, shape in [*counts.items()][:4]) or "none"
+            got = ", ".join(f"{path} {list(shape)}" for path, shape in [*counts.items()][:4]) or "no inputs"
             if len(counts) > 4:
                 got += f" and {len(counts) - 4} more; a list is taken as several inputs; use numpy.array"
             raise InvalidArgumentError(
@@ -203,7 +214,10 @@ def standardised(inputs: Any, standardisation: tuple[Array, Array] | None) -> An
 
 def numbered(labels: Any) -> tuple[Any, Sequence[str]]:
     """Numbers int64 [examples] of labels that are texts, in their order, and the texts; else the labels."""
-    array = np.asarray(labels) if isinstance(labels, (list, np.ndarray)) else labels
+    try:
+        array = np.asarray(labels) if isinstance(labels, (list, np.ndarray)) else labels
+    except ValueError:  # rows of several lengths
+        return labels, ()
     if not isinstance(array, np.ndarray) or array.ndim != 1:
         return labels, ()
     if array.dtype.kind == "O" and all(isinstance(each, str) for each in array):

@@ -16,6 +16,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import (
     FUNCTION,
     Kind,
+    Names,
     Number,
     Positive,
     PositiveNumber,
@@ -81,7 +82,7 @@ class ImageDataset:
     mean: Number
     std: PositiveNumber
     augmentation: AsAugmentation | None = None
-    class_names: Sequence[str] = ()
+    class_names: Names = ()
     label_scale = None  # labels are classes
     numbers = None
     unit = "images"  # what a throughput counts

@@ -16,7 +16,7 @@ from tensorbow.data.pipeline import Dataset
 from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.data.tables import standardisation_of
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import refuse, shown
+from tensorbow.kinds import FUNCTION, TEXT, WORD, read_as, refuse, shown
 from tensorbow.nest import map_leaves, named_leaves
 from tensorbow.specs import Array
 from tensorbow.user_code import is_of_torch
@@ -63,6 +63,8 @@ def splits_of(
     with a line for each split that was drawn. Raises InvalidArgumentError for anything else, for splits that
     do not fit together, and for labels that do not fit the task.
     """
+    for argument, kind, value in (("name", TEXT, name), ("seed", WORD, seed), ("say", FUNCTION, say)):
+        read_as(kind, value, "splits_of", argument)
     parts = _parts_of(data, name)
     given = {part: labels_for(task, _split_of(value, f"{name}/{part}")) for part, value in parts.items()}
     if given["train"] is None:
@@ -96,7 +98,7 @@ def labels_for(task: str, data: TrainingData | None) -> TrainingData | None:
     whole numbers become float32; or `auto`, which leaves them as they are: integers, and in a table few whole
     numbers, are classes. Raises InvalidArgumentError for labels that do not fit.
     """
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise InvalidArgumentError(f"task: expected {', '.join(TASKS[:2])} or {TASKS[2]}, got {shown(task)}")
     if task == AUTO or data is None or data.labels is None:
         return data

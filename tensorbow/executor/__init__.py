@@ -1,7 +1,7 @@
 """The dynamic executor: steps whose control flow or shapes depend on data (TensorFlow white paper, 4.4)."""
 
 from tensorbow.executor.dynamic_plan import VARIABLE, DynamicPlan
-from tensorbow.executor.dynamic_step import DynamicStep, with_variables
+from tensorbow.executor.dynamic_step import DynamicStep, owned, with_variables
 from tensorbow.executor.inter_op_pool import InterOpPool, PoolShare, TaskPool, threads_beside_caller
 from tensorbow.executor.op_places import OpPlaces
 from tensorbow.executor.plan_nodes import Frame
@@ -25,6 +25,7 @@ __all__ = [
     "StepSpans",
     "TaskPool",
     "Units",
+    "owned",
     "threads_beside_caller",
     "with_variables",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from tensorbow.compiler.wholes import chains_of, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.executor.make_sequence import StepGraph, make_sequence
+from tensorbow.executor.make_sequence import StepGraph, free_value, make_sequence
 from tensorbow.executor.op_levels import OpLevels
 from tensorbow.executor.op_places import OpPlaces, is_back_edge
 from tensorbow.executor.plan_nodes import ChainLink, DynamicNode, Frame, NodeKind
@@ -255,12 +255,7 @@ class DynamicPlan:
                 if tensor in self._fed:
                     fed.setdefault(tensor, []).append((node, slot))
                 elif is_free(tensor.op):
-                    if tensor.op.definition.name != "Const":
-                        raise InvalidArgumentError(
-                            f"{node.name}: input {tensor.name} is a variable's reference; read it by "
-                            "tb.identity"
-                        )
-                    frame.constants.append((slot, tensor.op.attrs["value"]))
+                    frame.constants.append((slot, free_value(tensor, node.name)))
                     continue
                 else:
                     source = self._nodes[tensor.op]

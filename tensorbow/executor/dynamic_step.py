@@ -31,6 +31,7 @@ from tensorbow.graph import (
     Tensor,
     loop_name,
 )
+from tensorbow.ops.host_variables import HostVariable, host_value
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
@@ -425,16 +426,32 @@ def with_variables(
     elements: Sequence[Tensor | Operation],
     values: Sequence[Any],
     read: Callable[[list[Tensor | Operation]], Sequence[Any]],
+    resources: Resources,
 ) -> list[Any]:
     """The values that a step has given for its elements, with those of fetched variables as they are now.
 
-    read: gives the values of variables.
+    read: gives the values of variables on devices. resources: have those of variables in host memory.
     """
     late = [element for element, value in zip(elements, values, strict=True) if value is VARIABLE]
     if not late:
         return [*values]
-    found = iter(read(late))
-    return [next(found) if value is VARIABLE else value for value in values]
+    on_host = [isinstance(each, Tensor) and each.op.definition is HostVariable for each in late]
+    planned = [each for each, is_there in zip(late, on_host, strict=True) if not is_there]
+    found = iter(read(planned) if planned else ())
+    read_values = iter(
+        owned(host_value(resources, each.op.name).read(each.op.name))
+        if isinstance(each, Tensor) and is_there
+        else next(found)
+        for each, is_there in zip(late, on_host, strict=True)
+    )
+    return [next(read_values) if value is VARIABLE else value for value in values]
+
+
+def owned(value: Any) -> Any:
+    """A fetched value as the caller's own: a copy, or for rank 0 a NumPy scalar. What is no array stays."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.copy() if value.ndim else value[()]
 
 
 def _numbers(iteration: Iteration) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorbow.graph import Operation
 from tensorbow.ops.control_flow import StackPop, StackPush
+from tensorbow.ops.host_variables import VARIABLES
 from tensorbow.queues.critical_section import MutexHandle, MutexLock, MutexUnlock
 
 
@@ -15,7 +16,7 @@ def touched(op: Operation) -> tuple[set[str], set[str]]:
     """
     reads, writes = set(), set()
     for index, tensor in enumerate(op.inputs):
-        if tensor.op.definition.name == "Variable":
+        if tensor.op.definition in VARIABLES:
             if index in op.definition.writes:
                 writes.add(tensor.op.name)
             else:

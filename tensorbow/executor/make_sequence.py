@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.compiler.wholes import Whole, chains_of, wholes_in
 from tensorbow.control_flow.contexts import Conditional
@@ -18,6 +20,23 @@ from tensorbow.executor.simple_loop import LoopRegion, SimpleLoop
 from tensorbow.executor.stack_parts import with_joined_stacks
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, name_of, plan_has
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.ops.host_variables import HostVariable
+
+_NO_VALUE = np.zeros(0)  # input in place of a variable's reference
+
+
+def free_value(tensor: Tensor, reader: str) -> Any:
+    """The value that an op outside of regions gets for a constant or a reference of a host variable.
+
+    Raises InvalidArgumentError for the reference of another variable.
+    """
+    if tensor.op.definition is HostVariable:
+        return _NO_VALUE
+    if tensor.op.definition.name != "Const":
+        raise InvalidArgumentError(
+            f"{reader}: input {tensor.name} is a variable's reference; read it by tb.identity"
+        )
+    return tensor.op.attrs["value"]
 
 
 @dataclass(frozen=True)
@@ -151,14 +170,10 @@ class _Maker:
         if found is None:
             op = tensor.op
             if is_free(op):
-                if op.definition.name != "Const":
-                    readers = [r.name for r in tensor.consumers() if r in self._inside]
-                    raise InvalidArgumentError(
-                        f"{readers[0] if readers else op.name}: input {tensor.name} is a variable's "
-                        "reference; read it by tb.identity"
-                    )
+                readers = [r.name for r in tensor.consumers() if r in self._inside]
+                value = free_value(tensor, readers[0] if readers else op.name)
                 found = self._slots[tensor] = len(self._template)
-                self._template.append(op.attrs["value"])
+                self._template.append(value)
             elif op in self._order.aliases or op.definition.flow not in ("", "merge"):
                 return self._slot(op.inputs[0])
             else:
@@ -298,6 +313,7 @@ class _Maker:
         return CondPart(name_of(whole), pred, parts, merged)
 
     def _loop(self, entry: InnerWhole, depth: int) -> LoopPart:
+        name = entry.whole.name  # type: ignore[union-attr]
         own = [op for op in entry.items if isinstance(op, Operation) and len(self._inner(op)) == depth + 1]
         merges = [
             op
@@ -305,7 +321,10 @@ class _Maker:
             if op.definition.flow == "merge"
             and any(tensor.op.definition.flow == "next_iteration" for tensor in op.inputs)
         ]
-        condition = next(op for op in own if op.definition.flow == "loop_condition")
+        conditions = [op for op in own if op.definition.flow == "loop_condition"]
+        if not conditions:
+            raise InvalidArgumentError(f"{name}: a loop without a condition; use tb.while_loop")
+        condition = conditions[0]
         start = [self._slot(op.inputs[0]) for op in merges]
         outside = len(self._template)  # slots of what is there before the loop
         first = self._new_slots([op.outputs[0] for op in merges])
@@ -324,7 +343,6 @@ class _Maker:
         if len(regions[0]) == len(parts) and len(regions[1]) == len(body):
             simple = SimpleLoop(regions[0], regions[1], first, first + len(merges), holds, tuple(results))
         _note_steady([*parts, *body], outside)  # the outermost loop comes last
-        name = entry.whole.name  # type: ignore[union-attr]
         return LoopPart(name, start, first, parts, holds, body, results, simple)
 
     def _after_condition(self, items: Sequence[Item], condition: Operation) -> set[Item]:

@@ -99,7 +99,11 @@ class BucketizedColumn(DenseColumn, CategoricalColumn):
 
 
 def _read_default(value: Any) -> Any:
-    if value is not None and (np.asarray(value).dtype.kind not in "iuf" or not np.size(value)):
+    try:
+        array = None if value is None else np.asarray(value)
+    except (TypeError, ValueError):  # a tensor, or rows of several lengths
+        raise RefusedError from None
+    if array is not None and (array.dtype.kind not in "iuf" or not array.size):
         raise RefusedError
     return value
 

@@ -19,10 +19,10 @@ from tensorbow.feature_column.embeddings import Combiner
 from tensorbow.graph import Tensor, graph_of
 from tensorbow.kinds import Flag, Kind, Mapped, Names, Positive, RefusedError, checked, instance, optional
 from tensorbow.ops.arrays import concat
-from tensorbow.ops.elementwise import add_n
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
 from tensorbow.ops.sparse_tensors import SparseTensor, SparseTensorValue
+from tensorbow.ops.sums import add_n
 from tensorbow.variable_scope import variable_scope
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.user_lines import label_of, user_line
-from tensorbow.kinds import AsDType, Name, UnfitError, checked, shown
+from tensorbow.kinds import AsDType, Name, checked, shown
 from tensorbow.specs import DType
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def as_tensor(value: Any, dtype: DType | None = None, name: str | None = None) -
     return tensor
 
 
-def as_numbers(value: Any, dtype: DType | None = None) -> Tensor:
+def as_numbers(value: Any) -> Tensor:
     """`as_tensor` of what must not be of strings. Raises UnfitError."""
-    tensor = as_tensor(value, dtype)
+    tensor = as_tensor(value)
     if tensor.dtype.is_string:
         raise UnfitError(f"it is {tensor.spec}, expected numbers; tb.string_to_number makes them", value)
     return tensor
@@ -170,6 +171,11 @@ def _convert_inputs(definition: OpDef, values: Sequence[Any], name: str) -> list
             continue
         if index in definition.writes and hasattr(value, "_as_graph_element"):
             value = value._as_graph_element()  # a variable to write: a reference to its storage, not a read
+            if value.op.definition.host is not None and definition.host is None:
+                raise InvalidArgumentError(
+                    f"{label_of(definition.name, name)}: variable {value.op.name} is of strings, or its "
+                    f"shape may change: expected assign, assign_add or assign_sub (made at {user_line()})"
+                )
         wanted = None if hint is None or isinstance(getattr(value, "dtype", None), DType) else hint
         try:
             tensor = as_tensor(value, wanted)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tensorbow.graph.operation import Operation, Tensor
 
 
+FREE = ("Const", "Variable", "HostVariable")  # ops that `is_free` is true for
+
+
 class ControlFlowContext(ABC):
     """A branch of a cond, or a while loop. `outer`: the context around it, None for none.
 
@@ -104,7 +107,7 @@ class ControlFlowContext(ABC):
 
 def is_free(op: Operation) -> bool:
     """True for constants and references of variables, which are read in every context as they are."""
-    return op.definition.name in ("Const", "Variable")
+    return op.definition.name in FREE
 
 
 def through_constants(
@@ -167,7 +170,7 @@ def admitted(
                     f"(made at {op.source})"
                 )
         return [resolved(None, tensor) for tensor in inputs], controls
-    if definition.name in ("Const", "Variable"):
+    if definition.name in FREE:
         return inputs, ()
     inputs = [context.resolve(tensor) for tensor in inputs]
     kept = [op for op in controls if context.reads_directly(op.context)]
@@ -190,7 +193,7 @@ def _is_constant_enter(op: Operation) -> bool:
 
 def context_of(context: ControlFlowContext | None, definition: OpDef) -> ControlFlowContext | None:
     """The context that a new op is in."""
-    return None if definition.name in ("Const", "Variable") else context
+    return None if definition.name in FREE else context
 
 
 # Contexts of GraphDefs ----------------------------------------------------------------------------

@@ -137,8 +137,10 @@ class Resources:
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """The object of that key; made on first use."""
-        if self._owner is not None:
-            return self._owner.get(key, make)
+        return self.own(key, make) if self._owner is None else self._owner.get(key, make)
+
+    def own(self, key: Any, make: Callable[[], Any]) -> Any:
+        """`get` of an object that is the session's even where there is an owner."""
         with self._lock:
             if key not in self._held:
                 self._held[key] = make()

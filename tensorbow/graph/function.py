@@ -14,7 +14,7 @@ from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.user_lines import blame
 from tensorbow.specs import TensorSpec
 
-OPAQUE = ("Placeholder", "StepScalar", "Variable")  # ops that no function has that is kept as one
+OPAQUE = ("Placeholder", "StepScalar", "Variable", "HostVariable")  # not in a function that is kept as one
 KEPT = 32  # results of inference that a function keeps, by what is known of its inputs
 SHAPE_ONLY = ("Shape", "Size", "Rank")  # ops whose results are known once the shape of the input is
 

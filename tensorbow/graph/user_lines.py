@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
 
+from tensorbow.call_errors import PACKAGES, ROOT
 from tensorbow.errors import TensorBowError
 
-# File name as it appears in frames, possibly a relative path.
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname((lambda: 0).__code__.co_filename)))
-_LIBRARY = tuple(
-    os.path.join(_ROOT, package) + os.sep
-    for package in ("tensorbow", "scheduler", "replicator", "allocators")
-)
-_CHECKS = os.path.join(_ROOT, "tensorbow", "kinds.py")  # wraps public calls, the models' too
-_MODELS = os.path.join(_ROOT, "tensorbow", "models") + os.sep  # shipped models count as user code
+_CHECKS = os.path.join(ROOT, "tensorbow", "kinds.py")  # wraps public calls, the models' too
+_MODELS = os.path.join(ROOT, "tensorbow", "models") + os.sep  # shipped models count as user code
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ def user_line() -> UserLine:
     made = caller = frame
     while _is_of_model_call(caller.f_code.co_filename) and (outer := caller.f_back) is not None:
         caller = outer
-    if not caller.f_code.co_filename.startswith(_LIBRARY):
+    if not caller.f_code.co_filename.startswith(PACKAGES):
         made = caller
     code = made.f_code
     return _line(code.co_filename, made.f_lineno, code.co_name)
@@ -68,7 +63,7 @@ def user_line() -> UserLine:
 def warn_at_user_line(message: str) -> None:
     """Warns with a UserWarning of the innermost frame outside this library."""
     depth, frame = 1, sys._getframe(1)
-    while _file_of(frame).startswith(_LIBRARY) and (outer := frame.f_back) is not None:
+    while _file_of(frame).startswith(PACKAGES) and (outer := frame.f_back) is not None:
         depth, frame = depth + 1, outer
     warnings.warn(message, UserWarning, stacklevel=depth + 1)
 
@@ -84,7 +79,7 @@ def raising_line(error: BaseException) -> UserLine | None:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not code.co_filename.startswith(_LIBRARY):
+        if not code.co_filename.startswith(PACKAGES):
             return _line(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return None
@@ -95,7 +90,7 @@ _line = lru_cache(maxsize=1024)(UserLine)  # one object for all ops of a line
 
 @lru_cache(maxsize=1024)
 def _is_ours(file: str) -> bool:
-    return file.startswith(_LIBRARY) and not file.startswith(_MODELS)
+    return file.startswith(PACKAGES) and not file.startswith(_MODELS)
 
 
 def _is_of_model_call(file: str) -> bool:

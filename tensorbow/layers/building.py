@@ -31,7 +31,8 @@ from tensorbow.variable_scope import VariableScope, get_variable, get_variable_s
 
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
 _PAIR = sequence(whole(1), "", lone=True)
-_ZEROS = sequence(whole(0), "", lone=True)
+MOST_ZEROS = (1 << 30) - 1  # on each side: what is padded has an extent of int32
+_ZEROS = sequence(whole(0, MOST_ZEROS), "", lone=True)
 
 
 def read_pair(value: Any) -> tuple[int, int]:
@@ -72,10 +73,11 @@ def _read_training(value: Any) -> Any:
     tensor = convert_to_tensor(value)
     if tensor.dtype != bool_ or tensor.shape.ndims not in (None, 0):
         raise RefusedError
+    tensor.set_shape([])  # that of a placeholder may be unknown
     return tensor
 
 
-WIDTH = Kind("a number of steps to add on each side", whole(0).read)
+WIDTH = Kind("a number of steps to add on each side", whole(0, MOST_ZEROS).read)
 LAYER = Kind("a function such as tb.nn.relu", _read_activation)
 
 Activation: TypeAlias = Annotated[Callable[[Tensor], Tensor] | None, optional(LAYER)]

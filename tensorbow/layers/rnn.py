@@ -9,7 +9,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import AsDType, Flag, Items, checked, optional, refuse, whole
 from tensorbow.layers.building import known_extent
-from tensorbow.layers.rnn_cells import RNNCell
+from tensorbow.layers.cell import RNNCell
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.arrays import concat, expand_dims, stack, transpose
 from tensorbow.ops.broadcasting import INDEX, shape

@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import Flag, Function, called, checked, optional, refuse, whole
-from tensorbow.layers.rnn_cells import RNNCell
+from tensorbow.layers.cell import RNNCell
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.arrays import concat, expand_dims
 from tensorbow.ops.broadcasting import shape

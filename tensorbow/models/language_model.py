@@ -14,7 +14,7 @@ from tensorbow import layers
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, colocate_with
 from tensorbow.initializers import constant as constant_initializer
-from tensorbow.kinds import Flag, Fraction, Positive, checked, one_of
+from tensorbow.kinds import Flag, Fraction, Positive, checked, one_of, shown
 from tensorbow.layers.rnn import dynamic_rnn
 from tensorbow.layers.rnn_cells import LSTMCell, MultiRNNCell
 from tensorbow.models.model import AsTensor, Classes, Defaults, MixedLabels, Model, token_steps
@@ -93,15 +93,19 @@ class LSTMLanguageModel(Model):
                 "mixed_labels": mixed_labels,
             }
             return super().__call__(inputs, labels, training, classes, **further, label_scale=label_scale)
-        if class_weights is not None or label_smoothing or mixed_labels is not None:
+        weighted = {"class_weights": class_weights, "mixed_labels": mixed_labels}
+        given = [name for name, value in weighted.items() if value is not None]
+        given += ["label_smoothing"] if label_smoothing else []
+        if given:
             raise InvalidArgumentError(
-                f"{self.name}: class weights, label smoothing and mixed labels are of the softmax over all "
-                f"words; leave them out, or train with softmax=full, not {self.softmax}"
+                f"{self.name}: expected no {' and no '.join(given)} with softmax={self.softmax}, which has "
+                "no probabilities of all words; leave out what is given, or train with softmax=full"
             )
         if classes is None or not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
+            got = f"inputs {shown(inputs)}, labels {shown(labels)} and classes {shown(classes)}"
             raise InvalidArgumentError(
-                f"{self.name}: expected sequences of words [batch, steps], the words that follow as labels, "
-                f"and classes, the size of the vocabulary; got classes {classes}"
+                f"{self.name}: expected sequences of words [batch, steps] as inputs, the words that follow "
+                f"as labels, and classes, the size of the vocabulary; got {got}"
             )
         return ModelOutputs(reduce_mean(self._sampled_losses(inputs, labels, classes)))
 

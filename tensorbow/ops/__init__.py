@@ -78,6 +78,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     state,
     static_checks,
     summaries,
+    sums,
     tensor_indices,
     tridiagonal,
     updates,
@@ -136,6 +137,7 @@ from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
 from tensorbow.ops.static_checks import *
+from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
 
@@ -184,6 +186,7 @@ __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
 __all__ += static_checks.__all__
+__all__ += sums.__all__
 __all__ += tridiagonal.__all__
 __all__ += tensor_indices.__all__
 __all__ += sparse_dense.__all__

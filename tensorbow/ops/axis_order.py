@@ -25,7 +25,7 @@ from tensorbow.graph import (
 )
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.specs import Array, TensorSpec, int32, int64
+from tensorbow.specs import Array, TensorSpec, compatible, int32, int64
 
 WHY_CPU = "axes are known to the host"
 
@@ -46,6 +46,9 @@ def _order_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     require_dtype("AxisOrder", axes, (int32, int64), "axis")
     if axes.shape is not None and len(axes.shape) > 1:
         raise InvalidArgumentError(f"AxisOrder: axis is {axes}, expected a scalar or a vector")
+    require_dtype("AxisOrder", rank, (int32, int64), "rank")
+    if rank.shape not in (None, ()):
+        raise InvalidArgumentError(f"AxisOrder: rank is {rank}, expected a scalar")
     if rank.value is None:
         return TensorSpec((None,), int32)
     if axes.value is None:
@@ -143,6 +146,8 @@ TransposeBy = define_op(
 
 
 def _joined(extents: Array, count: int, last: str) -> Array:
+    if count > len(extents):
+        raise InvalidArgumentError(f"JoinedExtents: {count} axes of {len(extents)} extents: expected fewer")
     kept = extents[: len(extents) - count]
     ends = {"none": [], "ones": [1] * count, "product": [int(np.prod(extents[len(kept) :]))]}
     return np.concatenate([kept, np.array(ends[last], extents.dtype)])
@@ -150,6 +155,9 @@ def _joined(extents: Array, count: int, last: str) -> Array:
 
 def _joined_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     extents, axes = inputs
+    require_dtype("JoinedExtents", extents, (int32, int64), "shape")
+    if not compatible((None,), extents.shape):
+        raise InvalidArgumentError(f"JoinedExtents: shape is {extents}, expected a vector")
     counts = (extents.shape or (None,))[0], _count(axes)
     if counts[0] is None or counts[1] is None:
         return TensorSpec((None,), extents.dtype)
@@ -157,6 +165,8 @@ def _joined_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         value = _joined(extents.value, counts[1], attrs["last"])
         return TensorSpec(value.shape, extents.dtype, value)
     ends = {"none": 0, "ones": counts[1], "product": 1}
+    if counts[1] > counts[0]:
+        raise InvalidArgumentError(f"JoinedExtents: {counts[1]} axes of {counts[0]} extents: expected fewer")
     return TensorSpec((counts[0] - counts[1] + ends[attrs["last"]],), extents.dtype)
 
 

@@ -68,7 +68,7 @@ from tensorbow.ops.reductions import reduce_any
 from tensorbow.ops.sampling import fill_uniforms
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import Array, TensorSpec, bool_, float32, float64, int32, int64
+from tensorbow.specs import Array, TensorSpec, bool_, compatible, float32, float64, int32, int64
 
 __all__ = [
     "all_candidate_sampler",
@@ -150,6 +150,8 @@ def _sampler(name: str, classes_of: Callable[[Array, int, Array], Array], inputs
         _check_counts(name, attrs, attrs["range_max"])
         for x in specs:
             require_dtype(name, x, (float64,), "weights")
+            if not compatible((attrs["range_max"],), x.shape):
+                raise InvalidArgumentError(f"{name}: weights is {x}, expected [{attrs['range_max']}]")
         return [TensorSpec((attrs["num_sampled"],), int64), TensorSpec((), int64)]
 
     def scratch(node: NodeSpec) -> list[TensorSpec]:

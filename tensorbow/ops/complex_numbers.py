@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor, as_tensor, name_scope
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    OpDef,
+    Operation,
+    Tensor,
+    as_numbers,
+    name_scope,
+)
 from tensorbow.graph.definition import GradientRule
 from tensorbow.kinds import Name, checked
 from tensorbow.ops.broadcasting import sum_to, zeros_like
@@ -113,7 +122,7 @@ def complex(real: Any, imag: Any, name: Name = None) -> Tensor:
 @checked
 def real(input: Any, name: Name = None) -> Tensor:
     """The real part of complex numbers; numbers of another dtype as they are."""
-    x = as_tensor(input)
+    x = as_numbers(input)
     if not x.dtype.is_complex:
         return identity(x, name)
     return Real.tensor(x, name=name)
@@ -122,7 +131,7 @@ def real(input: Any, name: Name = None) -> Tensor:
 @checked
 def imag(input: Any, name: Name = None) -> Tensor:
     """The imaginary part of complex numbers; zeros for numbers of another dtype."""
-    x = as_tensor(input)
+    x = as_numbers(input)
     if not x.dtype.is_complex:
         return zeros_like(x, name=name)
     return Imag.tensor(x, name=name)
@@ -131,7 +140,7 @@ def imag(input: Any, name: Name = None) -> Tensor:
 @checked
 def conj(x: Any, name: Name = None) -> Tensor:
     """The conjugates of complex numbers; numbers of another dtype as they are."""
-    tensor = as_tensor(x)
+    tensor = as_numbers(x)
     if not tensor.dtype.is_complex:
         return identity(tensor, name)
     return identity(conjugate(tensor), name) if name else conjugate(tensor)
@@ -143,7 +152,7 @@ def angle(input: Any, name: Name = None) -> Tensor:
 
     The gradient at 0 is NaN.
     """
-    x = as_tensor(input)
+    x = as_numbers(input)
     if x.dtype.is_complex:
         return Angle.tensor(x, name=name)
     require_dtype("angle", x.spec, NUMERIC)

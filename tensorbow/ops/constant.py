@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.array_likes import ArrayLike, as_array, holds_strings, string_array
+from tensorbow.call_errors import UnfitError
 from tensorbow.devices.host_memory import available_memory_nbytes, require_memory
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import (
@@ -19,7 +20,7 @@ from tensorbow.graph import (
     get_default_graph,
     register_tensor_conversion,
 )
-from tensorbow.kinds import AsDType, Name, UnfitError, checked
+from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op

@@ -31,7 +31,7 @@ from tensorbow.ops.definition import define_op, require_dtype, require_rank
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.selection import cast
 from tensorbow.ops.sparse_tensors import Sparse, SparseTensor
-from tensorbow.specs import FLOATING, Array, TensorSpec, int32, int64
+from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, int32, int64, render_dims
 
 __all__ = ["ctc_beam_search_decoder", "ctc_greedy_decoder", "ctc_loss"]
 
@@ -73,6 +73,16 @@ def _loss_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
         return [TensorSpec((None,), scores.dtype), TensorSpec(None, scores.dtype)]
     if scores.shape[2] == 0:
         raise InvalidArgumentError("CTCLoss: expected at least one class, the blank")
+    count = None if indices.shape is None else indices.shape[0]
+    for spec, dims, what in (
+        (lengths, (scores.shape[1],), "sequence_length"),
+        (indices, (None, 2), "the labels' indices"),
+        (values, (count,), "the labels"),
+    ):
+        if not compatible(dims, spec.shape):
+            raise InvalidArgumentError(
+                f"CTCLoss: expected {what} to have shape {render_dims(dims)} beside {scores}, got {spec}"
+            )
     return [TensorSpec(scores.shape[1:2], scores.dtype), TensorSpec(scores.shape, scores.dtype)]
 
 

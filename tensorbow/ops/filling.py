@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
@@ -111,6 +112,9 @@ def linspace(start: Any, stop: Any, num: Annotated[Any, or_tensor(whole(1))], na
     num: a whole number of at least 1, or a scalar tensor of int32 or int64.
     """
     with graph_of([start, stop]).as_default(), name_scope(name or "LinSpace"):
+        for bound in (start, stop):
+            if isinstance(bound, (bool, np.bool_)):
+                raise UnfitError(f"it is {bound}, expected a floating scalar", bound)
         first, last = pair(start, stop)
         if is_tensor(num):
             count = as_tensor(num)

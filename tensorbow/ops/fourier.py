@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor, as_tensor, name_scope
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    OpDef,
+    Operation,
+    Tensor,
+    as_numbers,
+    name_scope,
+)
 from tensorbow.kinds import AxisNumbers, Name, checked, optional, sequence, whole
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape
@@ -362,7 +371,7 @@ def ifftshift(x: Any, axes: AxisNumbers = None, name: Name = None) -> Tensor:
 
 
 def _shifted(x: Any, axes: tuple[int, ...] | None, sign: int, name: str | None) -> Tensor:
-    tensor = as_tensor(x)
+    tensor = as_numbers(x)
     rank = tensor.spec.rank
     chosen = [checked_axis("fftshift", axis, rank) for axis in (range(rank) if axes is None else axes)]
     if not chosen:

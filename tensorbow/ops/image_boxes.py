@@ -168,7 +168,8 @@ def _drawn_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     images, boxes = inputs
     dtype = require_same_dtype("draw_bounding_boxes", inputs)
     require_dtype("draw_bounding_boxes", images, FLOATING, "images")
-    if not compatible((None,) * 4, images.shape) or not compatible((None, None, 4), boxes.shape):
+    batch = None if images.shape is None else images.shape[0] if images.shape else None
+    if not compatible((None,) * 4, images.shape) or not compatible((batch, None, 4), boxes.shape):
         raise InvalidArgumentError(
             f"draw_bounding_boxes: images {images} and boxes {boxes}; expected "
             "[batch, height, width, channels] and [batch, boxes, 4]"
@@ -259,6 +260,11 @@ def _sampled(
 ) -> tuple[int, int, int, int]:
     """Top, left, height and width of a box in pixels; the whole image if no attempt succeeds."""
     scale = np.array([height, width, height, width])
+    if height < 0 or width < 0:
+        raise InvalidArgumentError(
+            f"sample_distorted_bounding_box: image_size begins with [{height}, {width}], expected numbers of "
+            "at least 0"
+        )
     if not len(boxes) and not attrs["use_image_if_no_bounding_boxes"]:
         raise InvalidArgumentError(
             "sample_distorted_bounding_box: no bounding_boxes; give one, or "

@@ -14,6 +14,7 @@ from tensorbow.graph import (
     Kernel,
     KernelCall,
     Tensor,
+    as_numbers,
     as_tensor,
     graph_of,
     name_scope,
@@ -65,7 +66,7 @@ def unravel_index(indices: Any, dims: Any, name: Name = None) -> Tensor:
     [rank], or [rank, n].
     """
     with graph_of([indices, dims]).as_default(), name_scope(name or "UnravelIndex"):
-        extents = as_tensor(dims)
+        extents = as_numbers(dims)
         rest = as_tensor(indices, extents.dtype)
         require_dtype("unravel_index", extents.spec, (int32, int64), "dims")
         require_same_dtype("unravel_index", [rest.spec, extents.spec])
@@ -136,7 +137,7 @@ def searchsorted(
     side: "left" is before equal elements, "right" behind them. out_type: int32 or int64.
     """
     with graph_of([sorted_sequence, values]).as_default():
-        rows = as_tensor(sorted_sequence)
+        rows = as_numbers(sorted_sequence)
         result: Tensor = SearchSorted(
             rows, as_tensor(values, rows.dtype), side=side, out_type=out_type, name=name
         )

@@ -43,17 +43,19 @@ def _reference(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(inputs[0].shape, inputs[0].dtype)
 
 
-def _assigned(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+def assigned_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    """The spec of a variable after an assignment. Raises InvalidArgumentError for a value that differs."""
     variable, value = inputs
     if variable.dtype != value.dtype or not compatible(variable.shape, value.shape):
         raise InvalidArgumentError(f"the variable is {variable}, the value is {value}; they must agree")
     return _reference(inputs, attrs)
 
 
-def _counted(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+def counted_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    """`assigned_spec` of a variable of numbers."""
     if inputs[0].dtype not in NUMBERS:
         raise InvalidArgumentError(f"a variable of dtype {inputs[0].dtype.name} cannot be added to")
-    return _assigned(inputs, attrs)
+    return assigned_spec(inputs, attrs)
 
 
 def _assign(call: KernelCall) -> None:
@@ -99,7 +101,7 @@ ReadVariable = define_op(
 )
 Assign = define_op(
     "Assign",
-    spec=_assigned,
+    spec=assigned_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("ref", "value"),
     kernel=Kernel(run=_assign, pointwise=True),
@@ -109,7 +111,7 @@ Assign = define_op(
 )
 AssignAdd = define_op(
     "AssignAdd",
-    spec=_counted,
+    spec=counted_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("ref", "value"),
     kernel=Kernel(run=_assign_add, pointwise=True),
@@ -118,7 +120,7 @@ AssignAdd = define_op(
 )
 AssignSub = define_op(
     "AssignSub",
-    spec=_counted,
+    spec=counted_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("ref", "value"),
     kernel=Kernel(run=_assign_sub, pointwise=True),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, name_scope
-from tensorbow.kinds import ITEMS, AsDType, Count, Name, checked, is_tensor, refuse, sequence, whole
+from tensorbow.kinds import AsDType, Count, Items, Name, checked, is_tensor, refuse, sequence, whole
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.control import identity, no_op
 from tensorbow.ops.elementwise import less, less_equal
@@ -101,13 +101,13 @@ def assert_scalar(tensor: Any, name: Name = None) -> Tensor:
 
 
 @checked
-def assert_same_float_dtype(tensors: Any = None, dtype: AsDType | None = None) -> DType:
+def assert_same_float_dtype(tensors: Items | None = None, dtype: AsDType | None = None) -> DType:
     """The floating dtype that all tensors have, float32 for none of them.
 
     tensors: a list of them, or None. dtype: the expected one, if it is given. Raises InvalidArgumentError for
     another dtype, and for one that is not floating.
     """
-    given = [as_tensor(each) for each in ITEMS.read(tensors)] if tensors is not None else []
+    given = [as_tensor(each) for each in tensors or []]
     expected = dtype if dtype is not None else given[0].dtype if given else float32
     for tensor in given:
         if tensor.dtype != expected:

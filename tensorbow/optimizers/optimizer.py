@@ -72,13 +72,22 @@ def _read_global_step(value: Any) -> Any:
     raise RefusedError
 
 
+def _read_counter(value: Any) -> Any:
+    if isinstance(value, Variable) and value.dtype.is_floating and value.shape.ndims == 0:
+        if value.trainable:
+            raise RefusedError("one of floats needs trainable=False")
+        return value
+    return _read_global_step(value)
+
+
 Rate: TypeAlias = Annotated[
     Any, Kind(f"{_RATE.expected}, a scalar tensor or variable of floats, or a schedule", _read_rate)
 ]
 Loss: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
-_GLOBAL_STEP = Kind("a scalar variable of whole numbers", _read_global_step)
-AsGlobalStep: TypeAlias = Annotated[Variable, _GLOBAL_STEP]
-GlobalStep: TypeAlias = Annotated[Variable | None, optional(_GLOBAL_STEP)]
+AsGlobalStep: TypeAlias = Annotated[Variable, Kind("a scalar variable of whole numbers", _read_global_step)]
+GlobalStep: TypeAlias = Annotated[
+    Variable | None, optional(Kind("a scalar variable that counts steps", _read_counter))
+]
 
 
 @dataclass(frozen=True)

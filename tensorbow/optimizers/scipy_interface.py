@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.gradients import gradients
-from tensorbow.graph import convert_to_tensor
-from tensorbow.kinds import refuse
-from tensorbow.variables import trainable_variables
+from tensorbow.graph import convert_to_tensor, get_default_session
+from tensorbow.kinds import Function, Items, Mapped, Text, checked, refuse
+from tensorbow.variables import Variables, trainable_variables
 
 
 class ScipyOptimizerInterface:
@@ -20,18 +19,22 @@ class ScipyOptimizerInterface:
 
     loss: a floating scalar. var_list: the variables to change, by default all trainable ones. method: one of
     SciPy's methods with gradients and without constraints, such as "L-BFGS-B" or "CG". options: SciPy's, such
-    as {"maxiter": 100}. SciPy counts in float64; each variable gets its part rounded to its own dtype.
+    as {"maxiter": 100}. var_to_bounds: least and largest values of variables, each a number or an array that
+    broadcasts to the variable's shape; for methods with bounds, such as "L-BFGS-B". SciPy counts in float64;
+    each variable gets its part rounded to its own dtype.
 
     Raises InvalidArgumentError for a loss that is no floating scalar or depends on none of the variables, and
     NotFoundError where SciPy is not installed.
     """
 
+    @checked
     def __init__(
         self,
         loss: Any,
-        var_list: Sequence[Any] | None = None,
-        method: str = "L-BFGS-B",
-        options: Mapping[str, Any] | None = None,
+        var_list: Variables | None = None,
+        method: Text = "L-BFGS-B",
+        options: Mapped | None = None,
+        var_to_bounds: Mapped | None = None,
     ):
         tensor = convert_to_tensor(loss)
         if tensor.spec.extents != () or not tensor.dtype.is_floating:
@@ -45,23 +48,35 @@ class ScipyOptimizerInterface:
         pairs = [(g, v) for g, v in zip(found, self._variables, strict=True) if g is not None]
         if not pairs:
             raise InvalidArgumentError(
-                f"ScipyOptimizerInterface: no gradient leads from {tensor.name} to any variable of var_list"
+                f"ScipyOptimizerInterface: no gradient leads from loss {tensor.name} to var_list"
             )
         self._variables = [v for _, v in pairs]
         self._fetches = [tensor, [convert_to_tensor(g) for g, _ in pairs]]
         self.method, self.options = method, dict(options or {})
+        self._bounds = dict(var_to_bounds or {})
+        for variable in self._bounds:
+            if variable not in self._variables:
+                raise InvalidArgumentError(
+                    "ScipyOptimizerInterface: expected var_to_bounds to have variables of var_list on which "
+                    f"the loss depends, got {variable!r}"
+                )
 
+    @checked
     def minimize(
         self,
-        session: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        step_callback: Callable[[np.ndarray], None] | None = None,
+        session: Any = None,
+        feed_dict: Mapped | None = None,
+        step_callback: Function | None = None,
+        fetches: Items = (),
+        loss_callback: Function | None = None,
     ) -> Any:
         """Runs the minimisation in `session`, loads the best values, and returns SciPy's OptimizeResult.
 
-        feed_dict: the same in every evaluation. step_callback: called with the flat float64 values after each
-        iteration.
+        session: by default that of the `with` around. feed_dict: the same in every evaluation. step_callback:
+        called with the flat float64 values after each iteration. loss_callback: called after each evaluation
+        with the loss and the values of `fetches`.
         """
+        session = get_default_session() if session is None else session
         if isinstance(session, type) or not callable(getattr(session, "run", None)):
             raise refuse("minimize", "session", "a session, as tb.Session()", session)
         try:
@@ -79,12 +94,31 @@ class ScipyOptimizerInterface:
 
         def evaluate(flat: np.ndarray) -> tuple[float, np.ndarray]:
             load(flat)
-            loss, grads = session.run(self._fetches, feed_dict)
+            (loss, grads), values = session.run([self._fetches, list(fetches)], feed_dict)
+            if loss_callback is not None:
+                loss_callback(loss, *values)
             return float(loss), np.concatenate([np.ravel(g).astype(np.float64) for g in grads])
 
         flat = np.concatenate([np.ravel(value).astype(np.float64) for value in start])
         result = search.minimize(
-            evaluate, flat, jac=True, method=self.method, options=self.options, callback=step_callback
+            evaluate,
+            flat,
+            jac=True,
+            method=self.method,
+            options=self.options,
+            bounds=self._bounds_of(start),
+            callback=step_callback,
         )
         load(result.x)
         return result
+
+    def _bounds_of(self, start: list[np.ndarray]) -> np.ndarray | None:
+        """Bounds of the flat values, float64 [values, 2]; None without any."""
+        if not self._bounds:
+            return None
+        sides = []
+        for variable, value in zip(self._variables, start, strict=True):
+            low, high = self._bounds.get(variable, (-np.inf, np.inf))
+            sides.append([np.ravel(np.broadcast_to(np.float64(side), value.shape)) for side in (low, high)])
+        joined: np.ndarray = np.concatenate(sides, axis=1).T
+        return joined

@@ -177,6 +177,13 @@ class RoundProgram(ABC):
         """False if no call of a round refuses any input, so that a round is done whole or not begun."""
         return True
 
+    @property
+    def index_ranges(self) -> Sequence[tuple[int, range]] | None:
+        """Inputs, by number, and the range in which their integers have to be, if calls refuse nothing else;
+        arrays that are fed are checked before a launch begins. None if calls may refuse other numbers.
+        """
+        return None
+
     def connect(self) -> None:  # noqa: B027 - most need no more than they are given
         """Takes what it shares with other workers; collective, once all have one and before they launch."""
 

@@ -15,6 +15,7 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, refuse, whole
+from tensorbow.ops.argument_kinds import PositiveCountOrTensor
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.checks import Assert
 from tensorbow.ops.control import identity
@@ -185,7 +186,7 @@ def slice_input_producer(
 @checked
 def batch(
     tensors: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     num_threads: Positive = 1,
     capacity: Positive = 32,
     enqueue_many: Flag = False,
@@ -215,7 +216,7 @@ def batch(
 @checked
 def batch_join(
     tensors_list: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive = 32,
     enqueue_many: Flag = False,
     shapes: Shapes = None,
@@ -236,7 +237,7 @@ def batch_join(
 @checked
 def shuffle_batch(
     tensors: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive,
     min_after_dequeue: Count,
     num_threads: Positive = 1,
@@ -258,7 +259,7 @@ def shuffle_batch(
 @checked
 def shuffle_batch_join(
     tensors_list: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive,
     min_after_dequeue: Count,
     seed: Seed = None,

@@ -120,7 +120,7 @@ class TensorHandle:
 
 
 def _store_of(call: HostCall) -> SessionTensors:
-    store: SessionTensors = call.resources.get("session tensors", SessionTensors)
+    store: SessionTensors = call.resources.own("session tensors", SessionTensors)
     return store
 
 

@@ -26,6 +26,7 @@ from tensorbow.executor import (
     QuickStep,
     StaticRegion,
     StepSpans,
+    owned,
     threads_beside_caller,
     with_variables,
 )
@@ -156,8 +157,8 @@ class DynamicRuns:
             raise DeadlineExceededError(f"{error}; it waited for {', '.join(step.waited_for)}") from None
         finally:
             self.running.discard(step)
-        owned = [_owned(value) for value in values]
-        return with_variables(plan.elements, owned, lambda late: self._planned.run(late, {}))
+        read = partial(self._planned.run, feeds={})
+        return with_variables(plan.elements, [owned(value) for value in values], read, self.resources)
 
     def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
         """Receiver of a dynamic step's spans: a trace, and the metadata of the run; None for neither."""
@@ -220,10 +221,3 @@ def _require_strings_on_cpus(ops: Sequence[Operation]) -> None:
                     f"{op.device}; move it out of the device scope, or allow soft placement "
                     f"(made at {op.source})"
                 )
-
-
-def _owned(value: Any) -> Any:
-    """A fetched value as the caller's own: a copy, or for rank 0 a NumPy scalar. What is no array stays."""
-    if not isinstance(value, np.ndarray):
-        return value
-    return value.copy() if value.ndim else value[()]

@@ -13,7 +13,7 @@ from tensorbow.kinds import TEXT as _TEXT
 from tensorbow.kinds import Kind, Names, RefusedError, checked, instance, optional, sequence
 from tensorbow.specs import Array
 
-VARIABLE, READ = "Variable", "ReadVariable"
+VARIABLES, READS = ("Variable", "HostVariable"), ("ReadVariable", "ReadHostVariable")
 AsGraphDef: TypeAlias = Annotated[
     GraphDef, instance(GraphDef, expected="a GraphDef, as graph.as_graph_def()")
 ]
@@ -62,13 +62,13 @@ def convert_variables_to_constants(
     chosen = {
         node.name
         for node in part.node
-        if node.op == VARIABLE
+        if node.op in VARIABLES
         and (variable_names_whitelist is None or node.name in variable_names_whitelist)
         and node.name not in (variable_names_blacklist or ())
     }
     for node in part.node:
         taken = [name for name in map(operation_name, node.input) if name in chosen]
-        if taken and node.op != READ:
+        if taken and node.op not in READS:
             raise InvalidArgumentError(
                 f"convert_variables_to_constants: {node.name!r} ({node.op}) takes variable {taken[0]!r} "
                 f"itself, not its value; choose outputs that do not need it, or put {taken[0]!r} on the "
@@ -80,7 +80,7 @@ def convert_variables_to_constants(
         if node.name in chosen:
             attributes = {"value": values[node.name]}
             node = replace(node, op="Const", attr=attributes, colocation=[])
-        elif node.op == READ and operation_name(node.input[0]) in chosen:
+        elif node.op in READS and operation_name(node.input[0]) in chosen:
             node = replace(node, op="Identity", attr={})
         nodes.append(node)
     return replace(part, node=nodes)

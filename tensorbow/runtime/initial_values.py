@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorbow.graph import Graph
 from tensorbow.ops.constant import Const
+from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.session import Session
 from tensorbow.specs import Array
 from tensorbow.variables import global_variables, local_variables
@@ -18,7 +19,8 @@ def initial_values(graph: Graph, random_stream: int = 0) -> dict[str, Array]:
     """
     with graph.as_default(), Session(graph=graph, devices=(), allow_soft_placement=True) as session:
         session.random_state.stream = random_stream
-        variables = {each.op.name: each for each in (*global_variables(), *local_variables())}
+        everything = (*global_variables(), *local_variables())
+        variables = {each.op.name: each for each in everything if each.op.definition is VariableReference}
         constants = {
             name: each.initial_value.op.attrs["value"]
             for name, each in variables.items()

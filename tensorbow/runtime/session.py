@@ -26,6 +26,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
 from tensorbow.nest import pack
+from tensorbow.ops.host_variables import host_assigns
 from tensorbow.runtime.config_proto import (
     AsConfig,
     AsRunMetadata,
@@ -73,7 +74,7 @@ class Session:
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """Makes an instance of the class registered for `target`, a subclass of Session."""
-        chosen = cls if isinstance(target, str) and not target else session_class(target)
+        chosen = cls if isinstance(target, str) and not target else session_class(target, cls.__name__)
         if options:
             require_options_of(chosen, options)
         return object.__new__(chosen if issubclass(chosen, cls) else cls)
@@ -379,7 +380,11 @@ class Session:
     @checked
     def load_variables(self, values: Mapped) -> None:
         """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
-        self._variables.load(values)
+        on_host, feeds = host_assigns(self.graph, values)
+        names = {op.inputs[0].op.name for op in on_host}
+        self._variables.load({name: value for name, value in values.items() if name not in names})
+        if on_host:
+            Session._execute(self, on_host, self._arguments.feeds(feeds))
 
     @staticmethod
     @checked

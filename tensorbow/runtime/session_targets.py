@@ -22,15 +22,15 @@ def register_target(target: str, load: Callable[[], type[Any]]) -> None:
     _targets[target] = load
 
 
-def session_class(target: str) -> type[Any]:
-    """The class of a target. Raises InvalidArgumentError for an unknown one."""
+def session_class(target: str, call: str = "Session") -> type[Any]:
+    """The class of a target. call: for messages. Raises InvalidArgumentError for an unknown target."""
     load = None
     if isinstance(target, str):
         scheme, separator, _ = target.partition("://")
         load = _targets.get(f"{scheme}://" if separator else target)
     if load is None:
         raise InvalidArgumentError(
-            f"Session: target {shown(target)} is unknown; leave it empty for this process"
+            f"{call}: target {shown(target)} is unknown; leave it empty for this process"
             f"{''.join(f', or give {name!r}' for name in _targets if '://' not in name)}, or the target of a "
             "tb.train.Server, as 'tcp://host:port'"
         )

@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, HostCall, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Flag, Name, UnfitError, checked, one_of
+from tensorbow.kinds import Flag, Name, checked, one_of
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import Array, TensorSpec, int32, int64, string

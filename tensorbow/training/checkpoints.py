@@ -179,9 +179,9 @@ def make_folder(folder: Path, new: bool = False) -> None:
                 raise
     except (FileExistsError, NotADirectoryError):
         raise InvalidArgumentError(
-            f"cannot make the output folder {folder}: a file is in the way; choose another --output"
+            f"cannot make the output folder {folder}: a file is in the way; choose another one"
         ) from None
     except OSError as error:
         raise ResourceExhaustedError(
-            f"cannot make the output folder {folder}: {error.strerror or error}; choose another --output"
+            f"cannot make the output folder {folder}: {error.strerror or error}; choose another one"
         ) from error

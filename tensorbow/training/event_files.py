@@ -14,13 +14,30 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import AsGraph, Graph
+from tensorbow.graph.protobuf.message_classes import message_classes
 from tensorbow.input_ops.records import TFRecordWriter, tf_record_iterator
 from tensorbow.kinds import AsPath, Count, Positive, PositiveNumber, Text, checked, instance, refuse
 from tensorbow.ops.summaries import event_protocol, is_summary
+from tensorbow.runtime.config_proto import AsRunMetadata, RunMetadata
 from tensorbow.training.checkpoints import make_folder
 
 _NUMBERS = itertools.count()  # of the process's files, so that two of one second are different
 
+_NODE_FIELDS = {  # with their kinds and numbers in TensorFlow's NodeExecStats
+    "node_name": ("string", 1),
+    "all_start_micros": ("int64", 2),
+    "op_start_rel_micros": ("int64", 3),
+    "op_end_rel_micros": ("int64", 4),
+    "all_end_rel_micros": ("int64", 5),
+    "timeline_label": ("string", 8),
+    "thread_id": ("uint32", 10),
+}
+_STEP_STATS = {
+    "NodeExecStats": ", ".join(f"{kind} {name} {at}" for name, (kind, at) in _NODE_FIELDS.items()),
+    "DeviceStepStats": "string device 1, repeated NodeExecStats node_stats 2",
+    "StepStats": "repeated DeviceStepStats dev_stats 1",
+    "RunMetadata": "StepStats step_stats 1",
+}
 MOST_WAITING = (1 << 31) - 1  # events, of a queue of Python
 
 
@@ -52,7 +69,7 @@ class FileWriter:
         self._logdir, self._suffix = str(logdir), filename_suffix
         self._most, self._flush_s = max_queue, flush_secs
         self._waiting, self._flushed_s = 0, 0.0
-        self._lock = threading.Lock()
+        self._lock, self._tags = threading.Lock(), set[str]()
         self._file: TFRecordWriter | None = None
         self.reopen()
         if graph is not None:
@@ -84,6 +101,24 @@ class FileWriter:
         """Adds a graph for TensorBoard's graph page."""
         _, events = event_protocol()
         self.add_event(events.Event(graph_def=graph_message(graph).SerializeToString()), global_step)
+
+    @checked
+    def add_run_metadata(
+        self, run_metadata: AsRunMetadata, tag: Text, global_step: Count | None = None
+    ) -> None:
+        """Adds the times of a run's ops, which TensorBoard's graph page shows under `tag`.
+
+        Raises InvalidArgumentError for a tag that the file has already.
+        """
+        _, events = event_protocol()
+        if tag in self._tags:
+            raise InvalidArgumentError(f"add_run_metadata: expected a new tag, got {tag!r} again")
+        self._tags.add(tag)
+        content = run_metadata_message(run_metadata)
+        self.add_event(
+            events.Event(tagged_run_metadata=events.TaggedRunMetadata(tag=tag, run_metadata=content)),
+            global_step,
+        )
 
     @checked
     def add_event(self, event: Any, global_step: Count | None = None) -> None:
@@ -133,7 +168,7 @@ class FileWriter:
             make_folder(Path(self._logdir))
             _, events = event_protocol()
             now, number = time.time(), next(_NUMBERS)
-            name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number}"
+            name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number:06}"
             self._file = TFRecordWriter(str(Path(self._logdir) / f"{name}{self._suffix}"))
             weakref.finalize(self, self._file.close)  # of a writer that is forgotten
             self._file.write(events.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
@@ -174,6 +209,19 @@ class FileWriterCache:
 
 
 AsFileWriter: TypeAlias = Annotated[FileWriter, instance(FileWriter, expected="a tb.summary.FileWriter")]
+
+
+def run_metadata_message(run_metadata: RunMetadata) -> bytes:
+    """TensorFlow's message RunMetadata with the times of the ops, in the wire format."""
+    made = message_classes("step_stats", _STEP_STATS, {}, {})
+    message = made("RunMetadata")()
+    for device in run_metadata.step_stats.dev_stats:
+        stats = message.step_stats.dev_stats.add(device=device.device)
+        for node in device.node_stats:
+            fields = {name: getattr(node, name) for name in _NODE_FIELDS}
+            stats.node_stats.add(**fields)
+    content: bytes = message.SerializeToString()
+    return content
 
 
 def graph_message(graph: Graph) -> Any:

@@ -16,6 +16,7 @@ from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
 from tensorbow.kinds import TEXT, AsPath, Flag, Kind, Mapped, Names, RefusedError, checked, instance
 from tensorbow.missing_names import listed
+from tensorbow.ops.host_variables import HostVariable
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -94,6 +95,12 @@ def save_model(
     graph = elements[0].graph
     part = graph.as_graph_def().extract(tensor.name for tensor in elements)
     needed = [node.name for node in part.node if node.op == VariableReference.name]
+    for node in part.node:
+        if node.op == HostVariable.name:
+            raise InvalidArgumentError(
+                f"save_model: variable {node.name} is of strings, or its shape may change; freeze its value "
+                "by tb.graph_util.convert_variables_to_constants"
+            )
     missing = [name for name in needed if name not in values]
     if missing:
         raise NotFoundError(f"save_model: no value for {', '.join(missing)}")

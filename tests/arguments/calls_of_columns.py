@@ -22,7 +22,7 @@ WHOLE = {
 MAPS = dict.fromkeys(("cols_to_vars", "cols_to_output_tensors"), frozenset({"none"}))
 EMPTY = {"weight_collections": frozenset({"empty list", "empty tuple"})}
 EMBEDDING = {
-    **{"dimension": "count", "combiner": "choice", "initializer": "nothing", "trainable": "flag"},
+    **{"dimension": "count", "combiner": "choice", "initializer": "anything", "trainable": "flag"},
     **{"max_norm": "positive or none", "shared_embedding_collection_name": "name"},
     **dict.fromkeys(("categorical_column", "categorical_columns"), "object"),
 }
@@ -55,7 +55,10 @@ CALLS: Mapping[str, Call] = {
     "feature_column.numeric_column": Call(
         lambda: {"key": "x"},
         {**KEYED, "shape": "count", "default_value": "number or none", "normalizer_fn": "function or none"},
-        {"default_value": frozenset({"nan", "nan array", "array", "2**70"}), "shape": frozenset()},
+        {
+            "default_value": frozenset({"nan", "nan array", "array", "2**70"}),
+            "shape": frozenset({"empty list"}),
+        },
     ),
     "feature_column.bucketized_column": Call(
         lambda: {"source_column": number(), "boundaries": [1.0, 2.0]},
@@ -69,7 +72,7 @@ CALLS: Mapping[str, Call] = {
     "feature_column.categorical_column_with_vocabulary_list": Call(
         lambda: {"key": "n", "vocabulary_list": ["a"]},
         {**KEYED, "dtype": "dtype or none"},
-        {"default_value": frozenset({"-1", "2**40"})},
+        {"default_value": frozenset({"-1", "2**40"}), "vocabulary_list": frozenset({"generator"})},
         names=("column",),
     ),
     "feature_column.categorical_column_with_vocabulary_file": Call(

@@ -106,7 +106,13 @@ CALLS: Mapping[str, Call] = {
         {"tensors": frozenset({"empty list", "generator"})},
         names=("tensors",),
     ),
-    "Dataset.from_generator": Call(lambda: {"generator": lambda: iter(())}, {"generator": "function"}),
+    "Dataset.from_generator": Call(
+        lambda: {"generator": lambda: iter(())},
+        {
+            **{"generator": "function", "output_types": "nothing", "output_shapes": "nothing"},
+            **{"args": "nothing"},
+        },
+    ),
     "Dataset.range": Call(lambda: {"count": 3}, {"count": "count"}),
     "Dataset.batch": of_pipeline("batch", "batch_size", 2, "count", drop_remainder="flag"),
     "Dataset.padded_batch": of_pipeline(
@@ -116,7 +122,7 @@ CALLS: Mapping[str, Call] = {
         drop_remainder="flag",
     ),
     "Dataset.shuffle": of_pipeline(
-        "shuffle", "buffer_size", 2, "count", seed="count", reshuffle_each_iteration="flag"
+        "shuffle", "buffer_size", 2, "count", seed="count or none", reshuffle_each_iteration="flag"
     ),
     "Dataset.repeat": of_pipeline("repeat", "count", 2, "count or none"),
     "Dataset.take": of_pipeline("take", "count", 2, "count"),
@@ -174,33 +180,34 @@ CALLS: Mapping[str, Call] = {
             "mean": "number",
             "std": "positive",
             "augmentation": "nothing",
-            "class_names": "object",
+            "class_names": "list of texts",
         },
         {"augmentation": frozenset({"function", "class"})},
     ),
     "data.ArrayDataset": Call(
         lambda: {"inputs": np.zeros((3, 4), np.float32)},
         {
-            "inputs": "object",
-            "labels": "object",
+            "inputs": "tensor",
+            "labels": "tensor or none",
             "name": "text",
             "classes": "count or none",
-            "class_names": "object",
-            "feature_names": "object",
-            "standardisation": "object",
+            **dict.fromkeys(("class_names", "feature_names"), "list of texts"),
+            "standardisation": "object or none",
             "label_scale": "anything",
         },
+        {"labels": frozenset({"empty dict"})},
+        names=("arrays",),
     ),
     "data.splits_of": Call(
         lambda: {"data": (np.zeros((4, 3)), np.zeros(4))},
         {
-            "data": "object",
+            "data": "tensor",
             "name": "text",
-            "validation_split": "object",
+            "validation_split": "object or none",
             "test_split": "object",
-            "seed": "object",
+            "seed": "count",
             "task": "choice",
-            "say": "object",
+            "say": "function",
         },
     ),
     "ImageDataset.batch": Call(
@@ -295,7 +302,7 @@ CALLS: Mapping[str, Call] = {
             "schedule": "text",
             "learning_rates": "extents",
             "dataset_drops": "extents",
-            "image_size": "object",
+            "image_size": "list or none",
         },
     ),
     "Model.default_learning_rate": Call(
@@ -341,6 +348,7 @@ CALLS: Mapping[str, Call] = {
             "label_scale": "anything",
             "mixed_labels": "nothing",
         },
+        {"inputs": TENSOR, "labels": TENSOR},
         target=lambda: tb.models.LSTMLanguageModel(8, 1, softmax="sampled"),
         names=("lstm-lm", "lookup", "expected tokens", *BUILT),
     ),

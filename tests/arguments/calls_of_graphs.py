@@ -34,6 +34,8 @@ def x() -> Any:
     return tb.placeholder(tb.float32, [None], name="x")
 
 
+_BYTES: Any = {"data": "object"}, {"data": frozenset({"bytes"})}
+
 CALLS: Mapping[str, Call] = {
     "graph_util.extract_sub_graph": Call(
         lambda: {"graph_def": graph_def(), "dest_nodes": ["a"]},
@@ -124,10 +126,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "set_random_seed": Call(lambda: {"seed": 1}, {"seed": "seed or none"}),
     "add_to_collection": Call(lambda: {"key": "a", "value": 1}, {"key": "text", "value": "anything"}),
-    "add_to_collections": Call(lambda: {"names": ["a"], "value": 1}, {"names": "names", "value": "anything"}),
+    "add_to_collections": Call(lambda: {"names": ["a"], "value": 1}, {"names": "texts", "value": "anything"}),
     "Graph.add_to_collections": Call(
         lambda: {"names": ["a"], "value": 1},
-        {"names": "names", "value": "anything"},
+        {"names": "texts", "value": "anything"},
         target=lambda: graph("add_to_collections"),
     ),
     "get_collection": Call(lambda: {"key": "a"}, {"key": "text", "scope": "name"}),
@@ -170,15 +172,17 @@ CALLS: Mapping[str, Call] = {
         {"text": frozenset({"bytes"})},
     ),
     "GraphDef.FromString": Call(
-        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()}, {"data": "object"}
+        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()}, *_BYTES
     ),
     "GraphDef.ParseFromString": Call(
         lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()},
-        {"data": "object"},
+        *_BYTES,
         target=lambda: graph("as_graph_def")().ParseFromString,
     ),
     "GraphDef.from_file_content": Call(
-        lambda: {"content": tb.get_default_graph().as_graph_def().SerializeToString()}, {"content": "object"}
+        lambda: {"content": tb.get_default_graph().as_graph_def().SerializeToString()},
+        {"content": "object"},
+        {"content": frozenset({"bytes"})},
     ),
     "GraphDef.extract": Call(
         lambda: {"names": ["known"]},

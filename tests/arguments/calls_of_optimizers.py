@@ -173,15 +173,22 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.ScipyOptimizerInterface": Call(
         lambda: {"loss": loss()},
-        {"loss": "object", "var_list": "nothing", "method": "text", "options": "names"},
-        {"var_list": EMPTY},
+        {
+            **{"loss": "object", "var_list": "nothing", "method": "text"},
+            **{"options": "names", "var_to_bounds": "nothing"},
+        },
+        {"var_list": EMPTY, "var_to_bounds": frozenset({"empty dict"})},
     ),
     "ScipyOptimizerInterface.minimize": Call(
         lambda: {"session": initialised_session()},
-        {"session": "object", "feed_dict": "nothing", "step_callback": "nothing"},
+        {
+            **{"session": "object", "feed_dict": "mapping or none", "step_callback": "function or none"},
+            **{"fetches": "elements", "loss_callback": "function or none"},
+        },
         target=lambda: (
             tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
         ),
+        names=("run: expected fetches",),
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},
@@ -217,17 +224,17 @@ CALLS: Mapping[str, Call] = {
     "train.Constant": Call(lambda: {"rate": 0.1}, {"rate": "positive"}),
     "train.CosineDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10},
-        {"rate": "positive", "decay_steps": "count", "alpha": "fraction"},
+        {"rate": "positive", "decay_steps": "positive", "alpha": "fraction"},
     ),
     "train.ExponentialDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10, "decay_rate": 0.5},
-        {"rate": "positive", "decay_steps": "count", "decay_rate": "positive", "staircase": "flag"},
+        {"rate": "positive", "decay_steps": "positive", "decay_rate": "positive", "staircase": "flag"},
     ),
     "train.OneCycle": Call(
         lambda: {"rate": 0.1, "steps": 10},
         {
             "rate": "positive",
-            "steps": "count",
+            "steps": "positive",
             "rise": "fraction",
             "div_factor": "positive",
             "end": "positive",
@@ -235,7 +242,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.PolynomialDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10},
-        {"rate": "positive", "decay_steps": "count", "end": "positive", "power": "positive"},
+        {"rate": "positive", "decay_steps": "positive", "end": "positive", "power": "positive"},
     ),
     "train.PiecewiseConstant": Call(
         lambda: {"boundaries": [2], "values": [0.1, 0.01]},
@@ -249,7 +256,7 @@ CALLS: Mapping[str, Call] = {
             lambda more=more: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10} | more,
             {
                 **dict.fromkeys(("learning_rate", "global_step"), "tensor"),
-                "decay_steps": "count",
+                "decay_steps": "positive",
                 **dict.fromkeys(("decay_rate", "end_learning_rate", "power"), "positive"),
                 **dict.fromkeys(("cycle", "staircase"), "flag"),
             },
@@ -296,7 +303,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.cosine_decay": Call(
         lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
-        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},
+        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "positive", "alpha": "fraction"},
     ),
     "train.exponential_decay": Call(
         lambda: {

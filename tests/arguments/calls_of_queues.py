@@ -40,17 +40,25 @@ def runner() -> tb.train.QueueRunner:
 
 
 COMMON = {"shapes": "anything", "names": "anything", "shared_name": "name", "name": "text"}
-MAKING = {**COMMON, "capacity": "number", "dtypes": "anything", "min_after_dequeue": "count"}
+MAKING = {
+    **COMMON,
+    "seed": "seed or none",
+    "capacity": "number",
+    "dtypes": "anything",
+    "min_after_dequeue": "count",
+}
 PRODUCER = {
+    "seed": "seed or none",
     **{"num_epochs": "count or none", "shuffle": "flag", "capacity": "count", "shared_name": "name"},
     **{"tensor_list": "anything", "limit": "anything", "input_tensor": "anything"},
 }
 BATCH = {
-    **{"tensors": "anything", "tensors_list": "anything", "batch_size": "anything", "num_threads": "count"},
+    "seed": "seed or none",
+    **{"tensors": "anything", "tensors_list": "anything", "batch_size": "count", "num_threads": "count"},
     **{"capacity": "count", "min_after_dequeue": "count", "shapes": "anything", "shared_name": "name"},
     **dict.fromkeys(("enqueue_many", "dynamic_pad", "allow_smaller_final_batch"), "flag"),
 }
-MAYBE = {**BATCH, "keep_input": "anything", "seed": "seed or none"}
+MAYBE = {**BATCH, "keep_input": "anything"}
 ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 CALLS: Mapping[str, Call] = {
@@ -160,8 +168,7 @@ CALLS: Mapping[str, Call] = {
     "CriticalSection": Call(dict, {"shared_name": "name"}),
     "CriticalSection.execute": Call(
         lambda: {"fn": lambda: tb.constant(1.0)},
-        {"fn": "object"},
-        {"fn": frozenset({"function"})},
+        {"fn": "function"},
         target=lambda: tb.CriticalSection().execute,
         names=("identity",),
     ),
@@ -174,7 +181,9 @@ CALLS: Mapping[str, Call] = {
         lambda: {"vals": [[2]]}, {"vals": "anything"}, target=of_queue("enqueue_many")
     ),
     "QueueBase.from_list": Call(
-        lambda: {"index": 0, "queues": [queue()]}, {"index": "anything", "queues": "anything"}
+        lambda: {"index": 0, "queues": [queue()]},
+        {"index": "anything", "queues": "anything"},
+        names=("gather",),
     ),
     "QueueBase.is_closed": Call(dict, target=of_queue("is_closed")),
     "QueueBase.size": Call(dict, target=of_queue("size")),
@@ -195,6 +204,13 @@ CALLS: Mapping[str, Call] = {
     "py_func": Call(
         lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
         {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},
+    ),
+    "train.LooperThread": Call(
+        lambda: {"coord": tb.train.Coordinator(), "timer_interval_secs": 1},
+        {
+            **{"coord": "object", "timer_interval_secs": "number or none", "target": "function or none"},
+            **{"args": "list or none", "kwargs": "mapping or none"},
+        },
     ),
     "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
     "train.QueueRunner": Call(
@@ -249,7 +265,7 @@ CALLS: Mapping[str, Call] = {
     "train.range_input_producer": Call(lambda: {"limit": 5}, PRODUCER),
     "train.string_input_producer": Call(
         lambda: {"string_tensor": ["a"]},
-        {**PRODUCER, "string_tensor": "strings", "cancel_op": "anything", "seed": "seed or none"},
+        {**PRODUCER, "string_tensor": "strings", "cancel_op": "anything"},
     ),
     "train.slice_input_producer": Call(lambda: {"tensor_list": [ROWS]}, PRODUCER),
 }

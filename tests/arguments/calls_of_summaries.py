@@ -70,6 +70,7 @@ CALLS: Mapping[str, Call] = {
             **{"flush_secs": "positive", "filename_suffix": "text"},
         },
         {"logdir": PATH, "graph": frozenset({"graph"})},
+        names=("output folder",),
     ),
     "FileWriter.add_summary": Call(
         lambda: {"summary": b"", "global_step": 1},
@@ -82,6 +83,12 @@ CALLS: Mapping[str, Call] = {
         {"graph": "object", "global_step": "count or none"},
         {"graph": frozenset({"graph"})},
         target=lambda: writer("add_graph"),
+        names=("FileWriter",),
+    ),
+    "FileWriter.add_run_metadata": Call(
+        lambda: {"run_metadata": tb.RunMetadata(), "tag": "a"},
+        {"run_metadata": "object", "tag": "text", "global_step": "count or none"},
+        target=lambda: writer("add_run_metadata"),
         names=("FileWriter",),
     ),
     "FileWriter.add_event": Call(

@@ -10,9 +10,14 @@ from tests.arguments.public_calls import Call
 STRINGS = frozenset({"text", "bytes", "empty text", "str subclass"})
 TAKE_STRINGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("broadcast_to", "expand_dims", "identity", "rank", "shape", "size"), ("input",)),
-    **dict.fromkeys(("squeeze", "stop_gradient", "Print"), ("input",)),
-    **dict.fromkeys(("assert_scalar", "serialize_tensor", "train.limit_epochs", "zeros_like"), ("tensor",)),
-    **dict.fromkeys(("constant", "convert_to_tensor", "fill"), ("value",)),
+    **dict.fromkeys(("guarantee_const", "squeeze", "stop_gradient", "Print"), ("input",)),
+    **dict.fromkeys(
+        ("summary.tensor_summary", "assert_scalar", "serialize_tensor", "train.limit_epochs", "zeros_like"),
+        ("tensor",),
+    ),
+    **dict.fromkeys(("constant", "convert_to_tensor", "convert_to_tensor_or_indexed_slices"), ("value",)),
+    "fill": ("value",),
+    "get_session_handle": ("data",),
     **dict.fromkeys(("foldl", "foldr", "scan"), ("initializer",)),
     "layers.flatten": ("inputs",),
     "sparse_from_dense": ("tensor",),

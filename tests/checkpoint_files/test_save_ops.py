@@ -16,13 +16,9 @@ from tensorbow.errors import (
 )
 from tensorbow.graph.protobuf.message_classes import message_classes
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 PATH, SAVE, RESTORE = "save/Const:0", "save/control_dependency:0", "save/restore_all"
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def model():

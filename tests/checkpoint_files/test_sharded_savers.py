@@ -10,13 +10,9 @@ from tensorbow.checkpoint_files import load_arrays
 from tensorbow.checkpoint_files.checkpoint_reader import CheckpointReader
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 PATH, SAVE, RESTORE = "save/Const:0", "save/control_dependency:0", "save/restore_all"
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def model():

@@ -20,6 +20,8 @@ from tensorbow.errors import (
 )
 from tests.cluster.servers import cluster_of, end, servers_here, start_process
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 
 
@@ -27,12 +29,6 @@ PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 def servers():
     with servers_here(ps=2, worker=2) as servers:
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def await_wait(session):

@@ -19,11 +19,7 @@ from tensorbow.errors import UnavailableError
 from tests.cluster.servers import SERVE, await_ready, begin_process, cluster_of, end, start_process
 from tests.cluster_rig.two_machines import HERE, THERE, FarMachine, cut
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def counting():

@@ -13,11 +13,7 @@ import tensorbow as tb
 from tensorbow.errors import AbortedError, FailedPreconditionError, UnavailableError
 from tests.cluster.servers import begin_process, cluster_of, end, servers_here, start_process
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from tensorbow.errors import DeadlineExceededError, InvalidArgumentError, Unavai
 from tests.cluster.servers import cluster_of, end, servers_here, start_process
 from tests.executor.random_programs import NAMES, in_graph, in_python, programs
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 LIMITED = tb.ConfigProto(operation_timeout_in_ms=60_000)  # an error says what waits for ever
 HOME, FAR, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
 
@@ -25,12 +27,6 @@ HOME, FAR, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
 def servers():
     with servers_here(ps=1, worker=2) as servers:
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def compare(servers, fetches, *feeds, initialise=(), at="worker0"):
@@ -411,7 +407,7 @@ def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
     found = tb.while_loop(lambda a: a > 0.0, body, [x])
     with (
         tb.Session(servers["worker0"].target) as session,
-        once(lambda: servers["worker1"]._task._peers, servers["worker1"].stop),
+        once(lambda: servers["worker1"]._task._peers._idle, servers["worker1"].stop),
         pytest.raises(UnavailableError, match="/job:worker/task:1"),
     ):
         session.run(found, {x: 1.0})
@@ -432,7 +428,7 @@ def test_a_killed_process_is_named_and_the_loop_runs_once_it_is_back():
         with tb.train.Server(cluster, "worker", 0) as server:
             with (
                 tb.Session(server.target) as session,
-                once(lambda: server._task._peers, process.kill),
+                once(lambda: server._task._peers._idle, process.kill),
                 pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"),
             ):
                 session.run(found, {x: 1.0})

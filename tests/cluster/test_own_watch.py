@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+import threading
 import time
 
 import pytest
@@ -49,6 +50,23 @@ def test_the_status_of_a_program_is_told_where_it_is_known(monkeypatch, exits, e
             ending.exit(*words)
     ending.tell()
     assert client.ends == [end]
+
+
+def test_worker_0_ends_after_its_watch_has_told_the_others_that_they_may(monkeypatch):
+    """Python stops other threads when it ends: worker 1 would wait on, and MPI_Finalize for worker 1."""
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    client, may_end, told = Told(), threading.Event(), []
+
+    def serve():
+        may_end.wait()  # worker 0 is told first
+        time.sleep(0.02)
+        told.append("worker 1")
+
+    monkeypatch.setattr(client, "await_others", may_end.set)
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    _Ending(client, serving).tell()
+    assert told == ["worker 1"]
 
 
 def test_nothing_follows_on_the_status_of_a_program(monkeypatch):

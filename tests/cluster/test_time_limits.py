@@ -22,6 +22,8 @@ from tensorbow.errors import (
 )
 from tests.cluster.servers import servers_here
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 SOON = tb.RunOptions(timeout_in_ms=150)
 
@@ -30,12 +32,6 @@ SOON = tb.RunOptions(timeout_in_ms=150)
 def servers():
     with servers_here(ps=1, worker=1) as servers:
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def slow(kind):

@@ -9,11 +9,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels.reference import ReferenceBackend
 from tests.program_rig.interpreter import Split
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def kernels(session, fetches, feeds=None):

@@ -9,11 +9,7 @@ from tensorbow.compiler.prune import prune
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tests.program_rig.poisoned import PoisonedStep, update_only
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def groups(executable):

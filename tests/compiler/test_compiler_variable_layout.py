@@ -10,11 +10,7 @@ from tensorbow.compiler import VariableLayout
 from tensorbow.errors import NotFoundError
 from tensorbow.program import Region
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_decayed_weights_then_others_then_statistics(graph):

@@ -18,11 +18,7 @@ from tensorbow.program.nodes import storage_of
 from tensorbow.specs import TensorSpec
 from tests.program_rig.scattered import ScatteredProgram
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 @pytest.fixture

@@ -13,14 +13,10 @@ from examples.conditional_gan.__main__ import main, replicator_of
 from examples.conditional_gan.networks import NOISE, spectral_norm
 from examples.conditional_gan.training import ConditionalGan, balanced_samples, batches
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 BATCH = 16
 SPREADS = [(1, ["/cpu:0"]), (2, ["/cpu:0"]), (4, ["/cpu:0", "/cpu:1"])]
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,7 @@ from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgum
 from tensorbow.executor import QuickStep
 from tensorbow.runtime.run_stop import RunStop
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def _in_thread(call):

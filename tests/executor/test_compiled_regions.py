@@ -7,13 +7,9 @@ import pytest
 
 import tensorbow as tb
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 FLOATS = np.random.default_rng(3).normal(size=(3, 5, 2)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as made:
-        yield made
 
 
 def _on_host(x):

@@ -10,11 +10,7 @@ from tensorbow.errors import InvalidArgumentError
 from tests.executor.slopes import check_slopes
 from tests.ops_contract.sample import normal
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 0, 3), ()])

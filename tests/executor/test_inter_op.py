@@ -12,11 +12,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.executor import InterOpPool, PoolShare
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 class Overlap:

@@ -10,11 +10,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def chain_of(session):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.executor.test_sparse_tensors import dense_of, in_order
+
+pytestmark = pytest.mark.usefixtures("session")
 
 INDICES = np.array([[0, 1], [0, 3], [2, 0], [2, 2], [2, 4]])
 VALUES = np.array([1.0, -2.0, 3.0, 4.0, -5.0], np.float32)
@@ -21,12 +22,6 @@ OTHER = tb.SparseTensorValue(
 )
 OTHER_DENSE = np.zeros((4, 5), np.float32)
 OTHER_DENSE[tuple(OTHER.indices.T)] = OTHER.values
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def sample(values: Any = VALUES) -> Any:

@@ -10,16 +10,12 @@ from tensorbow.errors import InvalidArgumentError
 from tests.executor.slopes import check_slopes
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("session")
+
 INDICES = np.array([[0, 1], [1, 0], [1, 3], [2, 2]])
 VALUES = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
 DENSE = np.zeros((3, 4), np.float32)
 DENSE[tuple(INDICES.T)] = VALUES
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def sample():

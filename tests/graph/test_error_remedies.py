@@ -10,14 +10,10 @@ import tensorbow as tb
 from tensorbow.devices import device_kinds
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 LINE = r"made at .*test_error_remedies\.py:\d+"
 FLOATS = np.ones((2, 3), np.float32)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def running(make):

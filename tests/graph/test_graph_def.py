@@ -91,12 +91,6 @@ def round_trip(graph, **options):
     return copy
 
 
-@pytest.fixture
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
-
-
 @pytest.mark.parametrize(
     "value",
     [

@@ -19,6 +19,8 @@ from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import Kernel
 from tensorbow.ops.definition import OPS
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 MIB = 1 << 20
 SEEDS = {"seed": 1, "seed2": 2}
 
@@ -48,12 +50,6 @@ VECTORS = {  # what a vector is called, and an op that takes it
 }
 OPEN = {"Reshape": "what the others leave", "Slice": "the rest of the axis"}  # by -1
 CLOSED = sorted(VECTORS.keys() - OPEN)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.parametrize("op", CLOSED)

@@ -11,11 +11,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotF
 from tensorbow.graph.user_lines import blame
 from tensorbow.models import get_model
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_elements_by_name(graph):

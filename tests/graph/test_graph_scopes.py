@@ -6,11 +6,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def controls(op):

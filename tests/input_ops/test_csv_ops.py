@@ -12,11 +12,7 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.input_ops.csv_ops import split_fields
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def columns(*args, **options):

@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 train = tb.train
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def run(fetches, feeds=None):

@@ -6,11 +6,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_a_file_is_written_and_read(session, tmp_path):

@@ -9,14 +9,10 @@ from PIL import Image
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 COLOR = np.stack([GRAY, GRAY[::-1], 255 - GRAY], -1)
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def file_of(array, kind, **options):

@@ -7,14 +7,10 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.executor.test_sparse_tensors import dense_of
 
+pytestmark = pytest.mark.usefixtures("session")
+
 pytest.importorskip("google.protobuf")
 ROWS = [np.array([0, 3.0, 0]), np.zeros(0), np.array([1.0, 2, 0, 4])]
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def sparse_row(row):

@@ -15,11 +15,7 @@ from tensorbow.program import Region
 from tensorbow.runtime import Container
 from tests.program_rig.poisoned import PoisonedStep, update_only
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def training_step(batch_size):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,7 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tests.ops_contract.sample import normal
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_calls_share_variables_wherever_they_are(session: tb.Session) -> None:

@@ -7,13 +7,9 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.running import Prepared
 
+pytestmark = pytest.mark.usefixtures("session")
+
 RANDOM = np.random.default_rng(2)
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def test_dense(session):

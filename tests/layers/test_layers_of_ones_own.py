@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -14,11 +13,7 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from tests.ops_contract.sample import normal
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 class Scaled(tb.layers.Layer):

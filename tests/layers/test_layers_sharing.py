@@ -6,13 +6,9 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 RANDOM = np.random.default_rng(4)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def discriminator(images, reuse, training=True):

@@ -45,6 +45,16 @@ def test_a_fed_training_gives_the_bits_of_a_fixed_one(training):
         assert a is b is None or np.array_equal(a, b)
 
 
+def test_a_placeholder_of_unknown_shape_is_a_scalar():
+    """The layers' results keep the shape of their inputs."""
+    with tb.Graph().as_default(), tb.Session() as session:
+        x, fed = tb.placeholder(tb.float32, [None, 5]), tb.placeholder(tb.bool)
+        h = tb.layers.dropout(tb.layers.batch_normalization(x, training=fed), 0.5, training=fed)
+        assert h.shape.as_list() == [None, 5]
+        session.run(tb.global_variables_initializer())
+        np.testing.assert_allclose(session.run(h, {x: X, fed: False}), X / np.sqrt(1.001), rtol=1e-5)
+
+
 def test_training_is_one_bool():
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [None, 5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,10 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("session")
+
 X = normal(5, 3, 2)  # steps, batch, features
 LENGTHS = np.array([2, 5, 3])
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def test_the_results_of_dynamic_rnn(session: tb.Session) -> None:

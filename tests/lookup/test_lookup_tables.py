@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,9 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 WORDS = ["emerson", "lake", "palmer"]
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def test_numbers_of_words_and_words_of_numbers(session: tb.Session) -> None:

@@ -11,11 +11,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import get_model
 from tensorbow.program import Region
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def inputs(*extents):

@@ -11,15 +11,11 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models.model_outputs import outputs_of_numbers
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 RNG = np.random.default_rng(4)
 VALUES, LABELS = RNG.normal(size=(7, 3)).astype(np.float32), RNG.normal(50, 9, (7, 3)).astype(np.float32)
 SCALE = np.array([50.0, 51, 52]), np.array([9.0, 8, 7])
-
-
-@pytest.fixture(autouse=True)
-def graph() -> Any:
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.parametrize("columns", [None, 3])

@@ -14,11 +14,7 @@ from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, ResNet, get_model
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def inputs():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,9 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 TRUE = [[2, 0], [5, 1]]
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 SHARES = {

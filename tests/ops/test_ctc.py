@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -12,14 +10,10 @@ from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.sample import normal
 from tests.ops_contract.samples_ctc import labels_of_path, probabilities
 
+pytestmark = pytest.mark.usefixtures("session")
+
 SCORES = 2 * normal(5, 3, 4, seed=7)
 LENGTHS = [5, 3, 0]
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def rows(sparse: tb.SparseTensor, batch: int) -> list[list[int]]:

@@ -11,12 +11,6 @@ from tensorbow.errors import InvalidArgumentError
 X = np.array([[[3, -1, 2, -1], [1, 1, 0, 7]], [[5, 5, 5, 4], [0, -9, 8, 8]]], np.float32)
 
 
-@pytest.fixture
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
-
-
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_sorted_in_both_directions(session, axis, dtype):

@@ -7,7 +7,6 @@ import pytest
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.gradients import gradients
-from tensorbow.graph import Graph
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, size, zeros_like
 from tensorbow.ops.constant import constant
@@ -23,11 +22,7 @@ from tensorbow.runtime import Session
 from tensorbow.specs import float32, float64, int32, int64
 from tests.ops_contract.interpreter import run_graph
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def value(tensor):

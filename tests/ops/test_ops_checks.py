@@ -8,11 +8,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_an_assertion_guards_what_depends_on_it(session):

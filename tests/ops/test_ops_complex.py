@@ -7,13 +7,9 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.samples_complex_numbers import numbers
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X, Y = numbers(3, 4), numbers(3, 4, seed=1)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def test_operators_and_functions():

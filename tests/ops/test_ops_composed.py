@@ -13,14 +13,10 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import apart, integers, normal, uniform
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = normal(4, 3, 5)
 LABELS = uniform(4, 3, 5, low=0.0)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def value(tensor, feeds=None):

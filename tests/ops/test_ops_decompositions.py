@@ -10,11 +10,7 @@ from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import normal
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def turned(x):

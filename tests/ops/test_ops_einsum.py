@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.einsum import einsum
@@ -16,6 +15,8 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 EXTENTS = dict(zip("abcdeghijklot", (2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 3, 7), strict=True))
 
 
@@ -23,12 +24,6 @@ def arrays(equation, **extents):
     sizes = {**EXTENTS, **extents}
     terms = equation.replace(" ", "").split("->")[0].split(",")
     return [normal(*(sizes[label] for label in term), seed=i) for i, term in enumerate(terms)]
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with Graph().as_default() as graph:
-        yield graph
 
 
 EQUATIONS = [

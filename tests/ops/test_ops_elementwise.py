@@ -14,7 +14,6 @@ from tensorbow.ops.conditions import where
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.elementwise import (
-    add_n,
     clip_by_value,
     div,
     divide,
@@ -26,15 +25,12 @@ from tensorbow.ops.elementwise import (
 )
 from tensorbow.ops.elementwise_table import ELEMENTWISE
 from tensorbow.ops.selection import cast
+from tensorbow.ops.sums import add_n
 from tensorbow.specs import float32, float64, int32
 from tests.ops_contract.collection import product_ops
 from tests.ops_contract.interpreter import run_graph
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def value(tensor):

@@ -13,14 +13,10 @@ from tensorbow.ops.fractional_pooling import _Windows
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("session")
+
 X = normal(2, 7, 10, 3)
 POOLS = [(tb.nn.fractional_max_pool, np.max), (tb.nn.fractional_avg_pool, np.mean)]
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def naive(x, rows, columns, overlapping, reduced):

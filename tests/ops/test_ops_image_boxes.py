@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,11 @@ from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import normal, uniform
 
+pytestmark = pytest.mark.usefixtures("session")
+
 IMAGES = uniform(2, 6, 8, 3)
 BOXES = np.array([[0.11, 0.2, 0.73, 0.9], [0.93, 0.1, 0.23, 0.83], [-0.53, 0.01, 1.5, 0.98]], np.float32)
 EXAMPLES = np.array([1, 0, 1], np.int32)
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def _cropped(images: Any, size: tuple[int, int], method: str, outside: float) -> Any:

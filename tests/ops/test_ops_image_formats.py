@@ -12,14 +12,10 @@ from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.naive_windows import dilated, naive_conv2d, naive_gradients
 from tests.ops_contract.sample import normal, uniform
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 IMAGES = normal(2, 5, 6, 4)
 SECOND = IMAGES.transpose(0, 3, 1, 2)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def both(function):

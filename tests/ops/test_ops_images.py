@@ -13,14 +13,10 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import integers, uniform
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = uniform(2, 4, 5, 3, low=0.05, high=0.95)
 METHODS = tb.image.ResizeMethod
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def value(tensor, feeds=None):

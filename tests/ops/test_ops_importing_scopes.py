@@ -7,11 +7,7 @@ import pytest
 
 import tensorbow as tb
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def model():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,9 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 
+pytestmark = pytest.mark.usefixtures("session")
+
 NAN, INF = np.nan, np.inf
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,10 @@ from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("session")
+
 JORDAN = np.array([[4.0, 1.0], [0.0, 4.0]])
 TURN = np.array([[0.0, 1.0], [-1.0, 0.0]])
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def matrices(*shape):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,9 @@ from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import apart, normal, uniform
 
+pytestmark = pytest.mark.usefixtures("session")
+
 X = apart(2, 6, 7, 3)
-
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
 
 
 def test_dilation_and_erosion(session: tb.Session) -> None:

@@ -16,13 +16,9 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import apart, normal, uniform
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = normal(4, 3, 5)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.parametrize("axes", [[0], [0, 1], 2, [0, 1, 2]])

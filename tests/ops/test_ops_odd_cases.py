@@ -12,13 +12,9 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tests.ops_contract.interpreter import run_graph
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 NAN, INF = np.nan, np.inf
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def value(result: Any) -> Any:

@@ -11,13 +11,9 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import apart, normal
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def value(tensor, **feeds):

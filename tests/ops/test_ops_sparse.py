@@ -10,13 +10,9 @@ from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import normal
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 TABLE = normal(6, 3)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def run(*fetches):

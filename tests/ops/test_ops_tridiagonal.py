@@ -6,6 +6,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 ABOVE, MAIN, BELOW = np.float32([1, 2, -1]), np.float32([4, 5, 6, 7]), np.float32([3, 1, 2])
 MATRIX = np.diag(MAIN) + np.diag(ABOVE, 1) + np.diag(BELOW, -1)
 COMPACT = np.stack([np.append(ABOVE, 9), MAIN, np.append(8, BELOW)]).astype(np.float32)
@@ -15,12 +17,6 @@ FORMATS = {
     "matrix": MATRIX,
     "sequence": [ABOVE, MAIN, BELOW],
 }
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def run(*fetches, **feeds):

@@ -10,14 +10,10 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 WIDTHS = [[1, 2], [0, 0], [2, 1]]
 NUMPY = {"REFLECT": "reflect", "SYMMETRIC": "symmetric"}
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.mark.parametrize("mode", NUMPY)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_moments_of_gamma_and_poisson_numbers(session: tb.Session) -> None:

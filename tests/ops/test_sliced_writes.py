@@ -6,13 +6,9 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def test_a_slice_is_assigned_in_program_order():

@@ -36,6 +36,13 @@ STRUCTURAL = {
         ),
         "tables of a session: tests/lookup",
     ),
+    **dict.fromkeys(
+        (
+            *("HostVariable", "ReadHostVariable", "AssignHostVariable", "AssignAddHostVariable"),
+            *("AssignSubHostVariable", "HostVariableIsInitialized"),
+        ),
+        "functions of the host: tests/test_host_variables.py",
+    ),
     "IsVariableInitialized": "tells of a session's variables: tests/training/test_scaffold.py",
     **dict.fromkeys(
         (
@@ -54,6 +61,7 @@ STRUCTURAL = {
             *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
             *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
             *("CrossedBuckets", "SparseCross", "StringToNumber", "Substr", "UnpackStrings"),
+            *("UnicodeDecode", "UnicodeEncode", "UnicodeTranscode"),
         ),
         "functions of the host: tests/string_ops",
     ),

@@ -46,7 +46,7 @@ SHAPES = [
 
 
 SHAPES += [
-    Sample(BroadcastArgs, (vector(4, 1, 3), vector(5, 1)), lambda a, b: np.array([4, 5, 3])),
+    Sample(BroadcastArgs, (vector(1, 4, 1, 3), vector(5, 1)), lambda a, b: np.array([1, 4, 5, 3])),
     Sample(BroadcastArgs, (vector(), vector(2, 0)), lambda a, b: np.array([2, 0]), label="empty"),
     Sample(BroadcastArgs, (vector(*[2] * 31), vector(1)), lambda a, b: a, label="many axes"),
 ]

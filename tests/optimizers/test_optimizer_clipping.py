@@ -6,14 +6,10 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 A, B = np.array([[3.0, -4.0, 0.0], [1.0, 2.0, -2.0]]), np.array([5.0, 1.0])
 NORM = np.sqrt((A**2).sum() + (B**2).sum())
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.mark.parametrize("limit", [NORM / 3, NORM, NORM * 2])

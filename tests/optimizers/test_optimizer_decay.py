@@ -20,6 +20,8 @@ from tensorbow.train import (
     warm_up,
 )
 
+pytestmark = pytest.mark.usefixtures("session")
+
 STEPS = (0, 1, 7, 10, 19, 20, 55, 1000)
 CASES = {
     "exponential": (ExponentialDecay(0.5, 10, 0.8), lambda t: 0.5 * 0.8 ** (t / 10)),
@@ -48,12 +50,6 @@ CASES = {
         lambda t: 0.25 * (1 + math.cos(math.pi * min(t, 20) / 20)) * min(1, (t + 1) / 8),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.mark.sampled(4)
@@ -138,3 +134,16 @@ def test_a_smooth_schedule_follows_the_global_step(session):
 def test_what_is_no_schedule(make, words):
     with pytest.raises(InvalidArgumentError, match=words):
         make()
+
+
+def test_a_global_step_of_floats(session):
+    step = tb.get_variable("global_step", [], initializer=tb.constant_initializer(0), trainable=False)
+    rate = tb.train.exponential_decay(1.0, step, 2, 0.5, staircase=True)
+    weight = tb.Variable(0.0, name="weight")
+    update = tb.train.GradientDescentOptimizer(rate).minimize(tb.identity(weight), step)
+    session.run(tb.global_variables_initializer())
+    found = []
+    for _ in range(4):
+        session.run(update)
+        found.append(session.run([weight, step]))
+    assert found == [[-1.0, 1.0], [-2.0, 2.0], [-2.5, 3.0], [-3.0, 4.0]]

@@ -8,11 +8,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.optimizers import as_schedule
 from tensorbow.train import Constant, PiecewiseConstant, piecewise_constant
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_piecewise_is_tensorflows_rule_on_both_sides(session):

@@ -50,3 +50,27 @@ def test_losses_it_refuses():
             ScipyOptimizerInterface(tb.square(w))
         with pytest.raises(tb.errors.InvalidArgumentError, match="no gradient"):
             ScipyOptimizerInterface(tb.constant(1.0), [w])
+
+
+def test_bounds_callbacks_and_the_default_session():
+    start = np.array([-1.2, 1.0, 0.7, 1.5])
+    low = np.array([-2.0, 0.5])
+    with tb.Graph().as_default(), tb.Session() as session:
+        loss, (x, y) = rosenbrock(start)
+        session.run(tb.global_variables_initializer())
+        seen = []
+        interface = ScipyOptimizerInterface(loss, var_to_bounds={x: (low, 0.8)})
+        interface.minimize(fetches=[x, loss], loss_callback=lambda *each: seen.append(each))
+        values = np.concatenate(session.run([x, y]))
+        with pytest.raises(tb.errors.InvalidArgumentError, match="variables of var_list"):
+            ScipyOptimizerInterface(loss, [y], var_to_bounds={x: (0, 1)})
+    expected = optimize.minimize(
+        optimize.rosen,
+        start,
+        jac=optimize.rosen_der,
+        method="L-BFGS-B",
+        bounds=[(-2, 0.8), (0.5, 0.8), (None, None), (None, None)],
+    )
+    np.testing.assert_allclose(values, expected.x, rtol=1e-4)
+    assert values[:2].max() <= 0.8
+    assert all(loss == again for loss, _, again in seen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,7 @@ from tensorbow.errors import (
 )
 from tests.queues.test_queues import SOON, Running
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 @pytest.mark.parametrize("kind", ["MEAN", "SUM"])

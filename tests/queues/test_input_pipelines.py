@@ -11,12 +11,6 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 
 
-@pytest.fixture
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
-
-
 def all_of(session, fetches):
     """Values of the fetches until the input ends; no thread is left."""
     found = []

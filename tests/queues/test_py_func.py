@@ -9,12 +9,6 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
 
-@pytest.fixture
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
-
-
 def test_results_go_on_in_the_graph_and_inputs_are_the_functions_own(session):
     x = tb.placeholder(tb.float32, [None])
 

@@ -21,12 +21,6 @@ from tensorbow.queues.element_stores import FirstInFirstOut, RandomOrder
 SOON = tb.RunOptions(timeout_in_ms=80)
 
 
-@pytest.fixture
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
-
-
 class Running:
     """A run of a session in a thread; `result` waits for it and raises its error."""
 

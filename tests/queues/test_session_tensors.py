@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-
-
-@pytest.fixture
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+from tensorbow.graph import Resources
 
 
 def test_a_value_is_read_in_later_runs(session: tb.Session) -> None:
@@ -96,8 +89,11 @@ def test_a_branch_reads_a_value(session: tb.Session) -> None:
     assert session.run(chosen, {first: two, second: one}).tolist() == [100]
 
 
-def test_values_belong_to_a_session() -> None:
-    with tb.Graph().as_default():
+@pytest.mark.parametrize("shares", [False, True], ids=["plain", "replicator"])
+def test_values_belong_to_a_session(shares: bool) -> None:
+    """Sessions on a Replicator's graph share queues, but no values."""
+    with tb.Graph().as_default() as graph:
+        graph.host_objects = Resources() if shares else None
         kept = tb.get_session_handle(tb.constant([1.0]))
         with tb.Session() as first, tb.Session() as second:
             handle = first.run(kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,7 @@ import tensorbow as tb
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from tests.queues.test_queues import SOON, Running
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_put_peek_get_clear(session: tb.Session) -> None:

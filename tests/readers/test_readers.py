@@ -15,11 +15,7 @@ from tensorbow.errors import (
     OutOfRangeError,
 )
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def queue_of(session, items):

@@ -7,13 +7,9 @@ import pytest
 
 import tensorbow as tb
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 LAYOUTS = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], 2)]
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 def batch(replica, *shape):

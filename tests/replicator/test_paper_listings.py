@@ -13,13 +13,9 @@ import tensorbow as tf
 import tensorbow as tf_replicator
 from tensorbow.errors import UnimplementedError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 CPUS = [f"/cpu:{index}" for index in range(8)]
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tf.Graph().as_default():
-        yield
 
 
 def resnet_model():

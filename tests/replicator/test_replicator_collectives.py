@@ -10,17 +10,14 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
-pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+pytestmark = [
+    pytest.mark.usefixtures("graph"),
+    pytest.mark.filterwarnings("ignore:central_values"),  # of independent replicas, replica 0's
+]
 
 LAYOUTS = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], 2)]
 NUMPY = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
 Pair = collections.namedtuple("Pair", "first second")
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 def own(replica, *shape):

@@ -11,13 +11,9 @@ from replicator.picked_inputs import inputs_of
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 ONES = np.ones(2, np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 @pytest.fixture

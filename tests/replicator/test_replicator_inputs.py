@@ -23,13 +23,9 @@ from tensorbow.errors import (
     NotFoundError,
 )
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 ONES = np.ones(2, np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 @pytest.fixture

@@ -14,11 +14,7 @@ import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import FailedPreconditionError
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_shutdown_gives_memory_back_and_init_starts_anew():

@@ -13,11 +13,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 Pair = namedtuple("Pair", ["first", "second"])

@@ -11,11 +11,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, LaunchLog, NullDevice, find_races
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def history(devices):

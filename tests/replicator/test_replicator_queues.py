@@ -11,11 +11,7 @@ import tensorbow as tb
 from scheduler.replicas import endless_loops
 from tensorbow.errors import DataLossError, DeadlineExceededError, OutOfRangeError
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def numbers_of(values, epochs=None, batch=2):

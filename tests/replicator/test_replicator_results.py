@@ -61,12 +61,6 @@ class Training:
         return [self.session.run(self.results) for _ in range(count)][-1]
 
 
-@pytest.fixture
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
-
-
 def joint_accuracy(steps):
     return np.float32(np.mean(LABELS[:steps] == GUESSES[:steps]))
 

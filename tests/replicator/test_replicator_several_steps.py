@@ -9,15 +9,12 @@ import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
-pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+pytestmark = [
+    pytest.mark.usefixtures("graph"),
+    pytest.mark.filterwarnings("ignore:central_values"),  # of independent replicas, replica 0's
+]
 
 SYNCS = [{}, {"tau": 3, "mu": 0.2}, {"staleness": 1}, {"sync": "ssgd"}, {"sync": "none"}]
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 class Regression:

@@ -14,15 +14,11 @@ import tensorbow as tb
 from scheduler import Stepper, StepProgram
 from tensorbow.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 5)).astype(np.float32)
 Y = (X @ RNG.normal(size=(5, 3))).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
 
 
 def network(x, y, optimizer):

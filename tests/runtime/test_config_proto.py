@@ -15,11 +15,7 @@ from tensorbow.runtime.config_proto import allowed_devices
 from tests.cluster.servers import servers_here
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_the_placement_is_logged_once_for_each_step(capsys):

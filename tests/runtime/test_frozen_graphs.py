@@ -8,11 +8,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 X = np.array([[1, 2], [3, 4]], np.float32)

@@ -6,11 +6,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.runtime import initial_values
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def test_are_what_a_session_initialises(graph):

@@ -11,6 +11,8 @@ from tensorbow.devices import CpuDevice, GpuDevice
 from tests.cluster.servers import servers_here
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 LOSSY = tb.ConfigProto(lossy_transfers=True)
 
 
@@ -20,12 +22,6 @@ def cpus():
     yield devices
     for device in devices:
         device.close()
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def truncated(value):

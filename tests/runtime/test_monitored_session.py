@@ -14,11 +14,7 @@ from tensorbow.errors import (
     OutOfRangeError,
 )
 
-
-@pytest.fixture(autouse=True)
-def own_graph():
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 class Recorder(tb.train.SessionRunHook):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,7 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def placeholders(names: str) -> list[tb.Tensor]:

@@ -11,6 +11,8 @@ import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import CancelledError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 SIZE, STEPS = 72, 6  # larger than what runs as NumPy calls
 
 
@@ -42,12 +44,6 @@ def arrays(seed):
 
 def known(session):
     return [each for each in session._dynamic._quick._known.values() if each is not None]
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as made:
-        yield made
 
 
 def test_arrays_that_a_caller_changes_between_runs_are_read_again():

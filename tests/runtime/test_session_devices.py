@@ -38,12 +38,6 @@ def cpus():
         device.close()
 
 
-@pytest.fixture
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
-
-
 def pipeline():
     """Values that go to and fro between two devices, and a write behind a remote read."""
     with tb.device("/cpu:1"):

@@ -10,11 +10,7 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.runtime.explain import _repeated
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 @pytest.mark.usefixtures("reference_kernels")

@@ -16,14 +16,10 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.runtime import single_device_step
 
+pytestmark = pytest.mark.usefixtures("session")
+
 THREADS, ROUNDS = 4, 100
 FEED = {"fed:0": [1.0, 2.0]}
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def fed():

@@ -10,17 +10,13 @@ import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import FailedPreconditionError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 
 @pytest.fixture
 def device():
     with CpuDevice("/cpu:5") as device:
         yield device
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 WIDTH = 640  # the product of 64 rows takes longer than a transfer
 
 
@@ -21,12 +23,6 @@ def cpus():
     yield devices
     for device in devices:
         device.close()
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def branches(count, layers=2):

@@ -9,6 +9,8 @@ import pytest
 
 import tensorbow as tb
 
+pytestmark = pytest.mark.usefixtures("session")
+
 PROGRAM = """
 import numpy as np, tensorbow as tb
 tb.set_random_seed(1234)
@@ -17,12 +19,6 @@ d = tb.nn.dropout(tb.constant(np.ones(20, np.float32)), rate=0.5)
 with tb.Session() as session:
     print([x.tobytes().hex() for _ in range(3) for x in session.run([a, b, c, d])])
 """
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.mark.slow

@@ -10,11 +10,7 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.runtime import planned_runs
 
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def test_results_come_in_the_nest_of_the_fetches(session):

@@ -13,11 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.string_ops.crossing import crossed_buckets
 from tensorbow.string_ops.packing import UnpackStrings, packed_strings, packed_width
 
-
-@pytest.fixture(autouse=True)
-def own_graph() -> Any:
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def run(fetches: Any) -> Any:

@@ -11,11 +11,7 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.string_ops.fingerprints import fingerprint64, sip_hash
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def run(fetches, feeds=None):

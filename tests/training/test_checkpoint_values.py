@@ -11,6 +11,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.usefixtures("session")
+
 W, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([7.0, 8.0, 9.0], np.float32)
 
 
@@ -22,12 +24,6 @@ def saved(tmp_path: Path, request: Any) -> str:
             tb.get_variable("b", initializer=B)
         session.run(tb.initialize_all_variables())
         return tb.train.Saver(sharded=request.param).save(session, tmp_path / "model", global_step=3)
-
-
-@pytest.fixture(autouse=True)
-def session() -> Any:
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 def test_values_by_name(saved: str) -> None:

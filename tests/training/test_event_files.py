@@ -10,17 +10,21 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph.protobuf.message_classes import message_classes
 
 pytest.importorskip("tensorboardX")
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.graph_pb2 import GraphDef as GraphMessage
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+RUN_METADATA = {  # in the wire format of TensorFlow
+    "NodeExecStats": "string node_name 1, int64 all_start_micros 2, int64 op_start_rel_micros 3, "
+    "int64 op_end_rel_micros 4, int64 all_end_rel_micros 5, string timeline_label 8, uint32 thread_id 10",
+    "DeviceStepStats": "string device 1, repeated NodeExecStats node_stats 2",
+    "StepStats": "repeated DeviceStepStats dev_stats 1",
+    "RunMetadata": "StepStats step_stats 1",
+}
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def events(folder) -> list[Event]:
@@ -263,3 +267,25 @@ def test_tensors_as_they_are():
     assert [*values["texts/texts/words"].tensor.string_val] == [b"a", b"bc"]
     with pytest.raises(InvalidArgumentError, match="summary_metadata to be a SummaryMetadata"):
         tb.summary.tensor_summary("x", 1.0, summary_metadata="mine")
+
+
+def test_times_of_a_run(tmp_path):
+    x = tb.placeholder(tb.float32, [None], name="x")
+    total = tb.reduce_sum(tb.exp(x), name="total")
+    metadata = tb.RunMetadata()
+    with tb.Session() as session, tb.summary.FileWriter(tmp_path) as writer:
+        session.run(total, {x: [1.0]}, tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE), metadata)
+        writer.add_run_metadata(metadata, "step7", 7)
+        with pytest.raises(InvalidArgumentError, match="expected a new tag, got 'step7' again"):
+            writer.add_run_metadata(metadata, "step7", 8)
+    _, event = events(tmp_path)
+    assert (event.step, event.tagged_run_metadata.tag) == (7, "step7")
+    message = message_classes("run_metadata", RUN_METADATA, {}, {})("RunMetadata").FromString(
+        event.tagged_run_metadata.run_metadata
+    )
+    (device,), (written,) = metadata.step_stats.dev_stats, message.step_stats.dev_stats
+    assert written.device == device.device
+    names = ("node_name", "timeline_label", "all_start_micros", "all_end_rel_micros", "thread_id")
+    assert device.node_stats
+    for node, other in zip(device.node_stats, written.node_stats, strict=True):
+        assert [getattr(node, name) for name in names] == [getattr(other, name) for name in names]

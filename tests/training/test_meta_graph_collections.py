@@ -14,11 +14,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.training.collection_messages import read_collections
 from tensorbow.training.meta_graph_def import MetaGraphDef, _messages
 
-
-@pytest.fixture(autouse=True)
-def graph() -> Any:
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def _moved(as_text: bool, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
-
-@pytest.fixture(autouse=True)
-def own_graph() -> Iterator[None]:
-    with tb.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def names(report: Any) -> list[str]:

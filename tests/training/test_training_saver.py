@@ -18,13 +18,9 @@ from tensorbow.errors import (
 )
 from tensorbow.training import load_arrays, save_arrays
 
+pytestmark = pytest.mark.usefixtures("session")
+
 ROOT = Path(tb.__file__).resolve().parent.parent
-
-
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
-        yield session
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.folders.run_models import central_model
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph
 from tensorbow.missing_names import listed
 from tensorbow.specs import Array
@@ -93,7 +93,10 @@ def given_weights(
         is_own = _is_of_variables(arrays, variables)
         read = _Read(arrays, {} if is_own else None, of_module=not is_own)
     else:
-        read = _read(Path(str(config.weights)))
+        try:
+            read = _read(Path(str(config.weights)))
+        except NotFoundError as error:
+            raise NotFoundError(f"weights: {error}") from None
     if read.about is not None:
         found = _of_variables(read.arrays, variables, names, skip, wording)
     else:

@@ -15,8 +15,8 @@ from tensorbow.kernels.native.codegen import compiler  # isort: skip
 from tensorbow.kernels.native.products.contraction import Contraction, blocking_of, contraction  # isort: skip
 from tensorbow.kernels.native.products.convolution import ConvolutionShape  # isort: skip
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index  # isort: skip
-from tensorbow.kernels.native.rounds.driver import ROUNDS, CLOCK, driver_module  # isort: skip
-from tensorbow.kernels.native.rounds.waiting import YIELD  # isort: skip
+from tensorbow.kernels.native.rounds.driver import ROUNDS, driver_module  # isort: skip
+from tensorbow.kernels.native.rounds.system_functions import CLOCK, YIELD  # isort: skip
 from tensorbow.kernels.native.products.microkernel import Walk  # isort: skip
 from tensorbow.kernels.native.codegen.target import target_of  # isort: skip
 from tensorbow.specs import float32, float64  # isort: skip

@@ -18,15 +18,11 @@ from tests.scheduler_rig import round_engines  # isort: skip
 from tests.scheduler_rig.programs import logistic  # isort: skip
 from tests.scheduler_rig.running import Prepared  # isort: skip
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 STEPS = {"logreg": 4}  # by default, of emulated models
 MODELS = ("logreg", "lenet", "resnet8")
 ROUNDS = 5
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default():
-        yield
 
 
 @pytest.fixture

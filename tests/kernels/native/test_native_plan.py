@@ -30,11 +30,7 @@ from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.programs import convolutional
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 @pytest.fixture

@@ -12,17 +12,13 @@ from tests.program_rig.interpreter import initial_values, programs
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 
 @pytest.fixture
 def fusing():
     with used(NumpyRulesBackend(merges=False)):
         yield
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 def groups(executable):

@@ -8,7 +8,6 @@ network's equal blocks, share their code.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from llvmlite import ir
@@ -66,6 +65,7 @@ class Functions:
         self._status = status
         self._target = target
         self._bodies: dict[Hashable, ir.Function] = {}
+        self._calls: list[ir.Function] = []  # the functions of all runs' calls
 
     def add_run(self, number: int, groups: Sequence[Group]) -> None:
         """Adds the functions `run<number>`, of all calls of a run, and `call<number>`, of one of them.
@@ -73,7 +73,9 @@ class Functions:
         The first gets the base addresses, and returns the number of a call that refuses its input. The second
         gets a pointer to two words: the address of the base addresses, and the number of the call.
         """
-        calls = CallTable(self.module, number, [self.call(group) for group in groups])
+        own = [self.call(group) for group in groups]
+        self._calls += [body for body, _ in own]
+        calls = CallTable(self.module, number, own)
         for name in (f"run{number}", f"call{number}"):
             function = ir.Function(self.module, SIGNATURE, name)
             builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -89,11 +91,14 @@ class Functions:
             builder.ret(refused)
 
     def add_refuses(self) -> None:
-        """Adds a function that gives 1 if one of the calls so far may refuse its input, else 0."""
-        blocks = chain.from_iterable(body.basic_blocks for body in self._bodies.values())
+        """Adds a function that gives the number of calls so far that may refuse their input."""
+        inner = set(self._bodies.values()).difference(self._calls)
+        refusing = sum(
+            any(block.name.startswith(REFUSED) for block in body.basic_blocks)
+            for body in (*self._calls, *inner)
+        )
         function = ir.Function(self.module, SIGNATURE, REFUSES)
-        refuses = any(block.name.startswith(REFUSED) for block in blocks)
-        ir.IRBuilder(function.append_basic_block("entry")).ret(index(int(refuses)))
+        ir.IRBuilder(function.append_basic_block("entry")).ret(index(refusing))
 
     def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
         """Emits that results below 1.2e-38 become 0 from here on; gives the value for `restore`.

@@ -22,11 +22,12 @@ from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
-from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
+from tensorbow.kernels.native.rounds.driver import ROUNDS, driver_module
 from tensorbow.kernels.native.rounds.early_checks import index_checks
 from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, chunk_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, ExchangeReduction, plan_exchange
 from tensorbow.kernels.native.rounds.pieces import NOT_CUT, SumPieces, cut_sums
+from tensorbow.kernels.native.rounds.system_functions import add_yield
 from tensorbow.program.plan import Group, Region, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
 from tensorbow.specs import DType, float32
@@ -87,7 +88,9 @@ class RoundCode:
         self._everything = [group for segment in segments.executable.segments for group in segment.groups]
         self.functions: list[int] = []
         self.calls: list[Sequence[Group]] = []
-        self.checks = index_checks(rounds.step, self._everything)
+        checks = [*index_checks(rounds.step, self._everything)]
+        self._checked = len(checks)
+        self.checks = [*{check.words: check for check in reversed(checks)}.values()][::-1]
         self.phases: list[list[Phase]] = []
         self.is_possible = add_yield()
         if self.is_possible:
@@ -117,7 +120,19 @@ class RoundCode:
     @cached_property
     def may_refuse(self) -> bool:
         """True if a call of the step may refuse its input."""
-        return self._segments.code().function(REFUSES)(0) == 1
+        return self._refusing > 0
+
+    @cached_property
+    def _refusing(self) -> int:
+        """Number of calls that may refuse their input."""
+        return self._segments.code().function(REFUSES)(0)
+
+    @property
+    def index_ranges(self) -> Sequence[tuple[int, range]] | None:
+        """See RoundProgram.index_ranges."""
+        if self._refusing > self._checked:
+            return None
+        return [(check.input, range(check.least, check.least + check.extent)) for check in self.checks]
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""

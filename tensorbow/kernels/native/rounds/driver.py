@@ -9,13 +9,9 @@ smallest models is more than a second core gives.
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE
@@ -23,7 +19,8 @@ from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, inde
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.rounds.early_checks import CHECK_WORDS
 from tensorbow.kernels.native.rounds.pieces import PIECE_LAG
-from tensorbow.kernels.native.rounds.waiting import YIELD, rest_function
+from tensorbow.kernels.native.rounds.system_functions import CLOCK, MONOTONIC, has_clock
+from tensorbow.kernels.native.rounds.waiting import barrier_function
 from tensorbow.kernels.native.rounds.words import (
     OF_BATCH,
     OF_CHECK,
@@ -45,26 +42,6 @@ from tensorbow.program.plan import Region
 from tensorbow.program.rounds import CALL_ARGUMENTS, FAILED_WORKER
 
 ROUNDS = "rounds"
-CLOCK = "tensorbow_clock"  # the C function clock_gettime
-MONOTONIC = 1  # its number on Linux of the clock of `time.perf_counter`
-
-
-def add_yield() -> bool:
-    """Tells LLVM where the operating system's functions are; False where it has none that yields."""
-    on_windows = os.name == "nt"
-    library = ctypes.CDLL("kernel32" if on_windows else None)
-    name = "SwitchToThread" if on_windows else "sched_yield"
-    function = getattr(library, name, None)
-    if has_clock():
-        llvm.add_symbol(CLOCK, ctypes.cast(library.clock_gettime, ctypes.c_void_p).value)
-    if function is not None:
-        llvm.add_symbol(YIELD, ctypes.cast(function, ctypes.c_void_p).value)
-    return function is not None
-
-
-def has_clock() -> bool:
-    """True where the code can read the clock of `time.perf_counter`, for traces: on Linux."""
-    return sys.platform == "linux"
 
 
 def driver_module(target: Target) -> ir.Module:
@@ -92,7 +69,7 @@ class _DriverWriter:
         self._refusing = entry.alloca(INT)  # number of the replica to which these are fed,
         self._refused = entry.alloca(INT)  # and of the check
         self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
-        self._barrier = self._write_barrier(target)
+        self._barrier = barrier_function(module, target)
         if has_clock():
             int32 = ir.IntType(32)
             self._clock = ir.Function(module, ir.FunctionType(int32, [int32, POINTER]), CLOCK)
@@ -554,35 +531,6 @@ class _DriverWriter:
         b.store(wanted, self._arrivals)
         stopped = b.call(self._barrier, [self._shared, wanted])
         self._return_if(b.icmp_signed("!=", stopped, index(0)), CallResult.OTHERS_FAILED)
-
-    def _write_barrier(self, target: Target) -> ir.Function:
-        """The function (shared words, arrivals to wait for): 0 when all have come, 1 when they never will."""
-        function = ir.Function(self._module, ir.FunctionType(INT, [POINTER, INT]), "barrier")
-        function.linkage = "internal"
-        shared, wanted = function.args
-        names = ("entry", "look", "late", "again", "rest", "come", "never")
-        entry, look, late, again, rest, come, never = map(function.append_basic_block, names)
-        b = ir.IRBuilder(entry)
-        arrived = word_at(b, shared, SharedWord.ARRIVED)
-        stopped = word_at(b, shared, SharedWord.STOPPED)
-        b.atomic_rmw("add", arrived, index(1), "acq_rel")
-        b.branch(look)
-        b.position_at_end(look)
-        looks = b.phi(INT)
-        looks.add_incoming(index(0), entry)
-        b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, late)
-        b.position_at_end(late)
-        gave_up = b.icmp_signed("!=", b.load_atomic(stopped, "acquire", 8, typ=INT), index(0))
-        b.cbranch(gave_up, again, rest)
-        b.position_at_end(again)  # the last may have come, and left, between the two looks
-        b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, never)
-        b.position_at_end(rest)
-        b.call(rest_function(self._module, target), [looks])
-        looks.add_incoming(b.add(looks, index(1)), rest)
-        b.branch(look)
-        for block, code in ((come, 0), (never, 1)):
-            ir.IRBuilder(block).ret(index(code))
-        return function
 
 
 def _function(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

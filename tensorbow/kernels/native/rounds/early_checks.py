@@ -7,7 +7,7 @@ from outside: these are checked when a launch begins, and only the rounds before
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tensorbow.ops.indexing import NO_ROW, GatherGrad, GatherV2
@@ -36,9 +36,9 @@ class IndexCheck(NamedTuple):
 CHECK_WORDS = len(IndexCheck._fields) - 1
 
 
-def index_checks(executable: Executable, groups: Iterable[Group]) -> list[IndexCheck]:
-    """Checks of the calls whose indices are an input of the step, or a piece of one."""
-    checks: dict[tuple[int, ...], IndexCheck] = {}
+def index_checks(executable: Executable, groups: Iterable[Group]) -> Iterator[IndexCheck]:
+    """Checks of the calls whose indices are an input of the step, or a piece of one; one for each call, which
+    refuses nothing else."""
     for group in groups:
         if group.definition is SparseSoftmaxCrossEntropyWithLogits:
             least, extent = 0, group.inputs[0].shape[1]
@@ -55,6 +55,5 @@ def index_checks(executable: Executable, groups: Iterable[Group]) -> list[IndexC
             offset = indices.offset - ref.offset
             if 0 <= offset < ref.nbytes:
                 length, nbytes = math.prod(indices.shape), indices.dtype.size
-                check = IndexCheck(number, offset, length, nbytes, least, extent - least, group)
-                checks.setdefault(check.words, check)
-    return [*checks.values()]
+                yield IndexCheck(number, offset, length, nbytes, least, extent - least, group)
+                break

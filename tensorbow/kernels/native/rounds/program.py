@@ -170,6 +170,11 @@ class NativeRounds(RoundProgram):
         """See RoundProgram.may_refuse."""
         return self._code.may_refuse
 
+    @property
+    def index_ranges(self) -> Sequence[tuple[int, range]] | None:
+        """See RoundProgram.index_ranges."""
+        return self._code.index_ranges
+
     def connect(self) -> None:
         """See RoundProgram.connect: memory for the sums, which workers on one machine share."""
         workers, sums_nbytes = self._workers, self._code.sums_nbytes

@@ -1,4 +1,4 @@
-"""How native code waits for other threads and processes: it spins for a moment, then lets others run."""
+"""Waiting of native code for other threads and processes: it spins for a moment, then lets others run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, index
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.rounds.system_functions import YIELD
+from tensorbow.kernels.native.rounds.words import SharedWord, word_at
 
-YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
 SPINS = 100  # looks before a thread that waits lets others run
 
 
@@ -44,6 +45,36 @@ def wait_function(module: ir.Module, target: Target) -> ir.Function:
     looks.add_incoming(b.add(looks, index(1)), again)
     b.branch(look)
     ir.IRBuilder(done).ret_void()
+    return function
+
+
+def barrier_function(module: ir.Module, target: Target) -> ir.Function:
+    """The function (shared words, arrivals to wait for): 0 when all have come, 1 when they never will."""
+    function = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "barrier")
+    function.linkage = "internal"
+    shared, wanted = function.args
+    names = ("entry", "look", "late", "again", "rest", "come", "never")
+    entry, look, late, again, rest, come, never = map(function.append_basic_block, names)
+    b = ir.IRBuilder(entry)
+    arrived = word_at(b, shared, SharedWord.ARRIVED)
+    stopped = word_at(b, shared, SharedWord.STOPPED)
+    b.atomic_rmw("add", arrived, index(1), "acq_rel")
+    b.branch(look)
+    b.position_at_end(look)
+    looks = b.phi(INT)
+    looks.add_incoming(index(0), entry)
+    b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, late)
+    b.position_at_end(late)
+    gave_up = b.icmp_signed("!=", b.load_atomic(stopped, "acquire", 8, typ=INT), index(0))
+    b.cbranch(gave_up, again, rest)
+    b.position_at_end(again)  # the last may have come, and left, between the two looks
+    b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, never)
+    b.position_at_end(rest)
+    b.call(rest_function(module, target), [looks])
+    looks.add_incoming(b.add(looks, index(1)), rest)
+    b.branch(look)
+    for block, code in ((come, 0), (never, 1)):
+        ir.IRBuilder(block).ret(index(code))
     return function
 
 
