@@ -7,6 +7,7 @@ images, labels = train.batch(order.indices(epoch=0, number=3))
 `scheduler.DatasetBatches` gives the replicas of an engine their batches in this order, filled ahead of use.
 """
 
+from tensorbow.data import experimental
 from tensorbow.data.array_dataset import ArrayDataset, TrainingData
 from tensorbow.data.array_rows import ArrayRows, KeptData
 from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip, PictureChanges
@@ -24,7 +25,9 @@ from tensorbow.data.batch_recipes import (
 )
 from tensorbow.data.cifar10 import load_cifar10
 from tensorbow.data.dataset_files import DATA_DIR_VARIABLE
+from tensorbow.data.dataset_iterator import DatasetIterator as Iterator
 from tensorbow.data.digits import load_digits
+from tensorbow.data.file_datasets import FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
 from tensorbow.data.idx import read_idx
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
 from tensorbow.data.mnist import load_mnist
@@ -64,7 +67,9 @@ __all__ = [
     "CropAndFlip",
     "DataSplits",
     "Dataset",
+    "FixedLengthRecordDataset",
     "ImageDataset",
+    "Iterator",
     "KeptData",
     "LaunchRecipes",
     "PictureChanges",
@@ -72,7 +77,10 @@ __all__ = [
     "Prefetcher",
     "RoundRecipes",
     "SlotRing",
+    "TFRecordDataset",
+    "TextLineDataset",
     "TrainingData",
+    "experimental",
     "load",
     "load_cifar10",
     "load_digits",

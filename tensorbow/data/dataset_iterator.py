@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tensorbow.array_likes import string_array
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import Operation
+from tensorbow.data.element_functions import dtype_of
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
+from tensorbow.graph import Operation, Tensor, as_tensor
 from tensorbow.kinds import Name, checked
-from tensorbow.nest import flatten, pack
+from tensorbow.nest import flatten, leaves_like, pack
 from tensorbow.queues.python_functions import PyFunc
-from tensorbow.specs import DType, as_dtype, string
+from tensorbow.specs import DType, as_dims, as_dtype, string
+
+_numbers = itertools.count()
+_by_handle: weakref.WeakValueDictionary[bytes, DatasetIterator] = weakref.WeakValueDictionary()
 
 
 class DatasetIterator:
@@ -23,44 +27,130 @@ class DatasetIterator:
 
     In each step of a session each `get_next()` takes an element of its own; all sessions share the iteration.
     Steps that read it run in the dynamic mode. Made by `Dataset.make_one_shot_iterator` and
-    `make_initializable_iterator`.
+    `make_initializable_iterator`; for several datasets in turn by `from_structure` and `from_string_handle`.
     """
 
     def __init__(
-        self, dataset: Iterable[Any], is_initialized: bool, dims_of: Callable[[Any], list[list[int | None]]]
+        self,
+        structure: Any,
+        dtypes: list[DType],
+        dims: list[list[int | None] | None],
+        dataset: Any = None,
+        begun: Iterator[Any] | None = None,
+        is_one_shot: bool = False,
+        handle: Tensor | None = None,
     ):
+        """Not for users.
+
+        structure: a nest like an element. dtypes, dims: of its leaves; an extent None may differ, and dims
+        None have an unknown rank. dataset: which the initializer begins; None if it has none of its own.
+        begun: its first iteration, whose first element has been read. is_one_shot: elements can be taken
+        without an initializer. handle: tensor with the handle of the iterator to take elements of.
+        """
+        self._structure, self._dtypes, self._dims = structure, dtypes, dims
+        self._dataset, self._lock, self._from = dataset, threading.Lock(), handle
+        self._is_one_shot = is_one_shot
+        self._elements = begun if is_one_shot else None
+        self._begun = None if is_one_shot else begun  # for the first initialization
+        self._initializer: Operation | None = None
+        self._handle = b"iterator-%d" % next(_numbers)
+        _by_handle[self._handle] = self
+
+    @staticmethod
+    def of_dataset(
+        dataset: Iterable[Any], dims_of: Callable[[Any], list[list[int | None]]], is_one_shot: bool
+    ) -> DatasetIterator:
         """Reads the first element, which determines dtypes and shapes and is the first one returned.
 
-        is_initialized: elements can be taken without running the initializer. dims_of: gives the extents of
-        the leaves of all elements from one of them, None where they may differ.
+        dims_of: gives the extents of the leaves of all elements from one of them, None where they may differ.
         Raises InvalidArgumentError for a dataset without elements.
         """
-        self._dataset, self._lock = dataset, threading.Lock()
         elements = iter(dataset)
         first = next(elements, None)
         if first is None:
             raise InvalidArgumentError("iterator: expected a dataset with an element, got an empty one")
-        self._first, self._dims = first, dims_of(first)
-        self._dtypes = [_dtype_of(leaf) for leaf in flatten(first)]
         begun = itertools.chain([first], elements)
-        self._elements: Iterator[Any] | None = begun if is_initialized else None
-        self._begun: Iterator[Any] | None = None if is_initialized else begun  # for the first initialization
-        self._initializer: Operation | None = None
-        self._is_one_shot = is_initialized
+        dtypes = [dtype_of(leaf) for leaf in flatten(first)]
+        dims: Any = dims_of(first)
+        return DatasetIterator(first, dtypes, dims, dataset, begun, is_one_shot)
+
+    @staticmethod
+    @checked
+    def from_structure(
+        output_types: Any, output_shapes: Any = None, shared_name: Name = None, output_classes: Any = None
+    ) -> DatasetIterator:
+        """An iterator over datasets that `make_initializer` gives it, one after the other.
+
+        output_types, output_shapes: dtypes and shapes of the elements, as those of a dataset; by default the
+        shapes are unknown. shared_name, output_classes: TensorFlow's; have no effect.
+        """
+        dtypes = [as_dtype(leaf) for leaf in flatten(output_types)]
+        return DatasetIterator(output_types, dtypes, dims_like(output_types, output_shapes, "from_structure"))
+
+    @staticmethod
+    @checked
+    def from_string_handle(
+        string_handle: Any, output_types: Any, output_shapes: Any = None, output_classes: Any = None
+    ) -> DatasetIterator:
+        """An iterator that takes the elements of the one whose handle is fed, a scalar string.
+
+        `session.run(other.string_handle())` gives a handle. The other arguments are as of `from_structure`.
+        """
+        handle = as_tensor(string_handle, string)
+        dims = dims_like(output_types, output_shapes, "from_string_handle")
+        dtypes = [as_dtype(leaf) for leaf in flatten(output_types)]
+        return DatasetIterator(output_types, dtypes, dims, handle=handle)
 
     @property
     def initializer(self) -> Operation:
         """Operation that starts from the dataset's beginning.
 
-        Raises FailedPreconditionError for a one-shot iterator, which has none.
+        Raises FailedPreconditionError for an iterator that has none: a one-shot one starts by itself, and
+        others get their dataset by `make_initializer`, or a handle.
         """
         if self._is_one_shot:
             raise FailedPreconditionError(
                 "initializer: a one-shot iterator starts by itself; use make_initializable_iterator"
             )
+        if self._dataset is None:
+            raise FailedPreconditionError(
+                "initializer: this iterator has no dataset of its own; use make_initializer(dataset)"
+            )
         if self._initializer is None:
             self._initializer = PyFunc(func=self._start, Tout=[], object=self, name="MakeIterator")
         return self._initializer
+
+    @checked
+    def make_initializer(self, dataset: Any, name: Name = None) -> Operation:
+        """Operation that starts from the beginning of a dataset, of an iterator of `from_structure`.
+
+        Raises InvalidArgumentError for a dataset with other dtypes or shapes than those of the iterator.
+        """
+        if self._is_one_shot or self._from is not None or self._dataset is not None:
+            raise FailedPreconditionError("make_initializer: expected an iterator made by from_structure")
+        given = [as_dtype(leaf) for leaf in flatten(dataset.output_types)]
+        shapes = [shape.dims for shape in flatten(dataset.output_shapes)]
+        if given != self._dtypes or not all(map(_may_fit, shapes, self._dims)):
+            raise InvalidArgumentError(
+                f"make_initializer: expected elements of {_described(self._dtypes, self._dims)}, "
+                f"got a dataset of {_described(given, shapes)}"
+            )
+
+        def start() -> None:
+            with self._lock:
+                self._elements = iter(dataset)
+
+        made: Operation = PyFunc(func=start, Tout=[], object=self, name=name or "MakeIterator")
+        return made
+
+    @checked
+    def string_handle(self, name: Name = None) -> Tensor:
+        """The handle of this iterator, a scalar string, for iterators of `from_string_handle`."""
+        made: Tensor = PyFunc(
+            func=lambda: self._handle, Tout=[string], object=self, name=name or "IteratorHandle"
+        )
+        made.set_shape([])
+        return made
 
     @checked
     def get_next(self, name: Name = None) -> Any:
@@ -71,17 +161,33 @@ class DatasetIterator:
         pads. A step raises OutOfRangeError at the end, FailedPreconditionError before the initializer has
         run, and InvalidArgumentError for elements of other structures or shapes than the first one.
         """
-        made = PyFunc(func=self._next, Tout=self._dtypes, object=self, name=name or "IteratorGetNext")
+        inputs = [] if self._from is None else [self._from]
+        made = PyFunc(
+            *inputs, func=self._taken, Tout=self._dtypes, object=self, name=name or "IteratorGetNext"
+        )
         tensors = list(made) if isinstance(made, tuple) else [made][: len(self._dtypes)]
         for tensor, dims in zip(tensors, self._dims, strict=True):
             tensor.set_shape(dims)
-        packed: Any = pack(self._first, iter(tensors)) if tensors else ()
+        packed: Any = pack(self._structure, iter(tensors)) if tensors else ()
         return packed
 
     def _start(self) -> None:
         with self._lock:
-            self._elements = self._begun or iter(self._dataset)
+            self._elements = iter(self._dataset) if self._begun is None else self._begun
             self._begun = None
+
+    def _taken(self, handle: Any = None) -> list[Any]:
+        """The leaves of the next element, of the iterator with the handle if there is one."""
+        source = self if self._from is None else _by_handle.get(handle)
+        if source is None:
+            raise NotFoundError(
+                f"get_next: no iterator has the handle {handle!r}; feed that of string_handle()"
+            )
+        leaves = source._next()
+        given = [list(np.shape(leaf)) for leaf in leaves]
+        if len(given) != len(self._dims) or not all(map(_fits, given, self._dims)):
+            raise InvalidArgumentError(f"expected elements of the shapes {self._dims}, got {given}")
+        return leaves
 
     def _next(self) -> list[Any]:
         with self._lock:
@@ -90,23 +196,52 @@ class DatasetIterator:
             element = next(self._elements, None)
         if element is None:
             raise OutOfRangeError("the dataset has no further element; use repeat, or run the initializer")
-        leaves = flatten(element)
-        given = [list(np.shape(leaf)) for leaf in leaves]
-        if len(given) != len(self._dims) or not all(map(_fits, given, self._dims)):
-            raise InvalidArgumentError(f"expected elements of the shapes {self._dims}, got {given}")
-        return leaves
+        return flatten(element)
 
     def __repr__(self) -> str:
         return f"<tb.data iterator of {self._dataset!r}>"
 
 
-def _fits(given: list[int], dims: list[int | None]) -> bool:
-    return len(given) == len(dims) and all(dim in (None, own) for own, dim in zip(given, dims, strict=True))
+def dims_like(output_types: Any, output_shapes: Any, op: str) -> list[list[int | None] | None]:
+    """The extents of each leaf of `output_types`, from shapes in the same nest; None for an unknown rank.
+
+    Raises InvalidArgumentError for another structure.
+    """
+    if output_shapes is None:
+        return [None] * len(flatten(output_types))
+    found = []
+    for name, shape in _shapes_like(output_types, output_shapes, f"{op}: output_shapes"):
+        try:
+            dims = as_dims(shape)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None
+        found.append(None if dims is None else list(dims))
+    return found
 
 
-def _dtype_of(leaf: Any) -> DType:
-    array = np.asarray(leaf)
-    if array.dtype.kind in "USO":
-        string_array(leaf)
-        return string
-    return as_dtype(array.dtype)
+def _shapes_like(types: Any, shapes: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(types, (tuple, list)) and isinstance(shapes, (tuple, list)) and len(types) == len(shapes):
+        for number, (part, shape) in enumerate(zip(types, shapes, strict=True)):
+            yield from _shapes_like(part, shape, f"{name}[{number}]")
+    elif isinstance(types, DType):
+        yield name, shapes
+    else:
+        yield from leaves_like(types, shapes, name, "output_types")
+
+
+def _fits(given: list[int], dims: list[int | None] | None) -> bool:
+    return dims is None or (
+        len(given) == len(dims) and all(dim in (None, own) for own, dim in zip(given, dims, strict=True))
+    )
+
+
+def _may_fit(shape: Any, dims: list[int | None] | None) -> bool:
+    if shape is None or dims is None:
+        return True
+    pairs = zip(shape, dims, strict=False)
+    return len(shape) == len(dims) and all(a is None or b is None or a == b for a, b in pairs)
+
+
+def _described(dtypes: list[DType], dims: Any) -> str:
+    shapes = ["<unknown>" if each is None else str(list(each)) for each in dims]
+    return ", ".join(f"{dtype.name}{shape}" for dtype, shape in zip(dtypes, shapes, strict=True)) or "nothing"

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.array_likes import as_array
-from tensorbow.data.dataset_iterator import DatasetIterator
-from tensorbow.data.drawing_ahead import DrawingAhead
+from tensorbow.array_likes import string_array
+from tensorbow.data.dataset_iterator import DatasetIterator, dims_like
+from tensorbow.data.element_functions import ElementFunction, as_leaf, dtype_of, made_datasets, source_arrays
 from tensorbow.data.padded_batches import are_fixed, batch_dims, padded, paddings_of
-from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Count, Flag, Function, Positive, checked, refuse
-from tensorbow.nest import flatten, map_leaves, named_leaves, pack
+from tensorbow.data.pipeline_threads import in_parallel, made_ahead
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.kinds import Count, Flag, Function, Kind, Name, Positive, checked, optional, refuse, whole
+from tensorbow.kinds import Items as GivenItems
+from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
+from tensorbow.specs import TensorShape, as_dtype
 
 Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iteration: it seeds shuffling
 Items: TypeAlias = Callable[[Key], Iterator[Any]]
+AUTOTUNE = -1  # a number of threads or of elements ahead that is chosen here
+
+
+def _read_threads(value: Any) -> int:
+    return AUTOTUNE if value == AUTOTUNE else int(whole(1).read(value))
+
+
+MapThreads: TypeAlias = Annotated[int, Kind("a whole number of at least 1, or AUTOTUNE", _read_threads)]
+PrefetchSize: TypeAlias = Annotated["int | None", optional(whole(AUTOTUNE))]
 DimsOf: TypeAlias = Callable[[Any], "list[list[int | None]]"]
 
 _shuffles = itertools.count()  # without a seed
@@ -32,9 +45,9 @@ _UNSEEDED = 0x7A5D  # keeps their orders apart from those of seeds
 class Dataset:
     """Elements, each a nest of NumPy arrays, made one after the other while it is iterated.
 
-    Made by `from_tensor_slices`, `from_generator`, `range` or `zip`; every method returns a further dataset
-    and leaves this one as it is. An iteration starts from the beginning, with the same order each time;
-    `repeat` shuffles anew each time. A function of an element that is a tuple gets its parts as arguments.
+    Made by `from_tensor_slices`, `from_generator`, `range`, `zip` and so on; every method returns a further
+    dataset and leaves this one as it is. An iteration starts from the beginning, with the same order each
+    time; `repeat` shuffles anew each time. Functions get the parts of elements that are tuples as arguments.
 
         examples = tb.data.Dataset.from_tensor_slices((images, labels))
         batches = examples.shuffle(len(images), seed=1).batch(16).repeat()
@@ -98,9 +111,10 @@ class Dataset:
     def from_tensor_slices(tensors: Any) -> Dataset:
         """A dataset of the rows of a nest of arrays `[rows, ...]`, which are not copied.
 
+        A list of numbers or texts is an array. Tensors are computed at once, by a session of their own.
         Raises InvalidArgumentError for a scalar, and for arrays with different numbers of rows.
         """
-        arrays = map_leaves(_array_of_rows, tensors, "tensors")
+        arrays = source_arrays("from_tensor_slices", tensors)
         counts = {name: array.shape[:1] for name, array in named_leaves(arrays, "tensors")}
         different = set(counts.values())
         if len(different) != 1 or () in different:
@@ -113,12 +127,52 @@ class Dataset:
 
     @staticmethod
     @checked
-    def from_generator(generator: Function) -> Dataset:
-        """A dataset of what a function without arguments yields: nests of arrays, of one structure.
+    def from_tensors(tensors: Any) -> Dataset:
+        """A dataset with one element, a nest of arrays or tensors, as `from_tensor_slices` takes them."""
+        element = source_arrays("from_tensors", tensors)
+        return Dataset(lambda key: iter([element]), 1, dims_of=_all_dims)
 
-        The function is called for each iteration.
+    @staticmethod
+    @checked
+    def from_generator(
+        generator: Function, output_types: Any = None, output_shapes: Any = None, args: GivenItems = ()
+    ) -> Dataset:
+        """A dataset of what a function yields: nests of arrays, of one structure.
+
+        The function is called with `args` for each iteration.
+        output_types: nest of dtypes, to which values are converted; a list in place of a dtype is an array.
+        output_shapes: nest of shapes of the same structure, with None for extents that differ.
         """
-        return Dataset(lambda key: (_element(each) for each in generator()), None)
+        dims = None if output_shapes is None else dims_like(output_types, output_shapes, "from_generator")
+
+        def dims_of(element: Any) -> list[list[int | None]]:
+            ranks = _unknown_dims(element)
+            return [own if given is None else given for given, own in zip(dims or ranks, ranks, strict=True)]
+
+        def typed(value: Any) -> Any:
+            if output_types is None:
+                return _element(value)
+            leaves = leaves_like(output_types, value, "element", "output_types")
+            pairs = zip(leaves, flatten(output_types), strict=True)
+            return pack(output_types, iter([_typed(leaf, as_dtype(dtype)) for (_, leaf), dtype in pairs]))
+
+        dims_known = None if dims is None else dims_of
+        return Dataset(lambda key: map(typed, generator(*args)), None, dims_of=dims_known)
+
+    @staticmethod
+    @checked
+    def list_files(file_pattern: Any, shuffle: Flag = True, seed: Count | None = None) -> Dataset:
+        """A dataset of the paths, as bytes, of the files that match a pattern as "logs/*.txt", or several.
+
+        shuffle: in another order for each repetition; otherwise in that of the alphabet. seed: see `shuffle`.
+        Raises NotFoundError if no file matches.
+        """
+        patterns = string_array(source_arrays("list_files", file_pattern)).ravel().tolist()
+        paths = sorted({os.fsencode(path) for each in patterns for path in glob.glob(os.fsdecode(each))})
+        if not paths:
+            raise NotFoundError(f"list_files: no file matches {', '.join(map(os.fsdecode, patterns))}")
+        listed = Dataset(lambda key: iter(paths), len(paths))
+        return listed.shuffle(len(paths), seed) if shuffle else listed
 
     @staticmethod
     @checked
@@ -277,32 +331,37 @@ class Dataset:
         return self._with(lambda key: itertools.islice(self._items(key), index, None, num_shards), length)
 
     @checked
-    def map(self, function: Function, num_parallel_calls: Positive | None = None) -> Dataset:
+    def map(self, function: Function, num_parallel_calls: MapThreads | None = None) -> Dataset:
         """The result of a function for each element, in order.
 
-        num_parallel_calls: threads that call it at the same time; by default the thread that iterates.
+        function: of arrays, or of tensors: then it is called with placeholders, once for elements of one
+        shape, and its graph runs for each element. Its random ops draw other numbers for each element and
+        each repetition, and the same ones in each iteration. It may use tensors of the default graph that
+        depend on no placeholder, and its lookup tables, which are initialised for it.
+        num_parallel_calls: threads that call it at the same time; by default the thread that iterates, with
+        `tb.data.experimental.AUTOTUNE` as many as the machine has processors.
         """
-
-        def apply(element: Any) -> Any:
-            given = element if type(element) is tuple else (element,)
-            return _element(function(*given))
+        threads = os.cpu_count() or 1 if num_parallel_calls == AUTOTUNE else num_parallel_calls
+        calls = ElementFunction(function)
 
         def items(key: Key) -> Iterator[Any]:
-            if num_parallel_calls is None:
-                return map(apply, self._elements(key))
-            return _in_parallel(apply, self._elements(key), num_parallel_calls)
+            call = calls.of_iteration(key)
+            numbered = enumerate(self._elements(key))
+            if threads is None:
+                return (_element(call(each)) for each in numbered)
+            return in_parallel(lambda each: _element(call(each)), numbered, threads)
 
         own = self._dims_of is _dims_but_the_first
         return Dataset(items, self._length, dims_of=None if own else _unknown_dims)
 
     @checked
     def filter(self, predicate: Function) -> Dataset:
-        """The elements for which a function is true."""
+        """The elements for which a function, of arrays or of tensors as in `map`, is true."""
+        calls = ElementFunction(predicate)
 
         def items(key: Key) -> Iterator[Any]:
-            for element in self._elements(key):
-                if predicate(*(element if type(element) is tuple else (element,))):
-                    yield element
+            call = calls.of_iteration(key)
+            return (each for number, each in enumerate(self._elements(key)) if call((number, each)))
 
         return Dataset(items, None, dims_of=self._dims_of)
 
@@ -316,8 +375,8 @@ class Dataset:
         """
 
         def items(key: Key) -> Iterator[Any]:
-            upstream = self._elements(key)
-            made = (iter(_dataset(function(*(e if type(e) is tuple else (e,))))) for e in upstream)
+            datasets = made_datasets(function, self._elements(key), Dataset, "interleave")
+            made = map(iter, datasets)
             cycle = deque(itertools.islice(made, cycle_length))
             while cycle:
                 current = cycle.popleft()
@@ -331,21 +390,78 @@ class Dataset:
         return Dataset(items, None)
 
     @checked
-    def prefetch(self, buffer_size: Positive) -> Dataset:
-        """The same elements, made by a thread up to `buffer_size` ahead of the iteration."""
+    def flat_map(self, function: Function) -> Dataset:
+        """Elements of the datasets that a function makes of each element, one dataset after the other."""
+
+        def items(key: Key) -> Iterator[Any]:
+            made = made_datasets(function, self._elements(key), Dataset, "flat_map")
+            return itertools.chain.from_iterable(made)
+
+        return Dataset(items, None)
+
+    @checked
+    def concatenate(self, dataset: Any) -> Dataset:
+        """The elements of this dataset, then those of another one of the same structure."""
+        if not isinstance(dataset, Dataset):
+            raise refuse("concatenate", "dataset", "a tb.data.Dataset", dataset)
+        lengths = self._length, dataset._length
+        length = None if lengths[0] is None or lengths[1] is None else lengths[0] + lengths[1]
+        plain = self._dims_of is dataset._dims_of is _dims_but_the_first
         return Dataset(
-            lambda key: _made_ahead(self._elements(key), buffer_size), self._length, dims_of=self._dims_of
+            lambda key: itertools.chain(self._elements(key), dataset._elements(key)),
+            length,
+            dims_of=None if plain else _unknown_dims,
+        )
+
+    @checked
+    def apply(self, transformation_func: Function) -> Any:
+        """The result of a function of this dataset, usually a further dataset."""
+        return transformation_func(self)
+
+    @checked
+    def prefetch(self, buffer_size: PrefetchSize) -> Dataset:
+        """The same elements, made by a thread up to `buffer_size` ahead of the iteration.
+
+        None and AUTOTUNE mean 2; with 0 there is no thread.
+        """
+        count = 2 if buffer_size is None or buffer_size < 0 else buffer_size
+        if not count:
+            return self
+        return Dataset(
+            lambda key: made_ahead(self._elements(key), count), self._length, dims_of=self._dims_of
         )
 
     # In graphs ----------------------------------------------------------------------------------
 
+    @property
+    def output_types(self) -> Any:
+        """The dtypes of an element, in its structure. Reads the first element."""
+        return map_leaves(lambda _, leaf: dtype_of(leaf), self._first_element(), "element")
+
+    @property
+    def output_shapes(self) -> Any:
+        """The shapes of an element, in its structure, as those of `get_next()`. Reads the first element."""
+        first = self._first_element()
+        return pack(first, iter([TensorShape(dims) for dims in self._dims_of(first)]))
+
+    def _first_element(self) -> Any:
+        for element in self:
+            return element
+        raise InvalidArgumentError(
+            "Dataset: expected an element, which has dtypes and shapes, got an empty one"
+        )
+
     def make_one_shot_iterator(self) -> DatasetIterator:
         """An iterator whose `get_next()` gives the tensors of the next element in each step of a session."""
-        return DatasetIterator(self, True, self._dims_of)
+        return DatasetIterator.of_dataset(self, self._dims_of, True)
 
-    def make_initializable_iterator(self) -> DatasetIterator:
-        """The same; it starts, and starts again, when its operation `initializer` runs."""
-        return DatasetIterator(self, False, self._dims_of)
+    @checked
+    def make_initializable_iterator(self, shared_name: Name = None) -> DatasetIterator:
+        """The same; it starts, and starts again, when its operation `initializer` runs.
+
+        shared_name: TensorFlow's; has no effect, since all sessions share an iterator.
+        """
+        return DatasetIterator.of_dataset(self, self._dims_of, False)
 
 
 def _dims_but_the_first(element: Any) -> list[list[int | None]]:
@@ -356,16 +472,20 @@ def _unknown_dims(element: Any) -> list[list[int | None]]:
     return [[None] * np.ndim(leaf) for leaf in flatten(element)]
 
 
-def _array_of_rows(path: str, leaf: Any) -> Any:
-    try:
-        return as_array(leaf)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"from_tensor_slices: {path}: {error}") from None
+def _all_dims(element: Any) -> list[list[int | None]]:
+    return [list(np.shape(leaf)) for leaf in flatten(element)]
 
 
 def _element(value: Any) -> Any:
-    """A nest of arrays."""
-    return map_leaves(lambda _, leaf: as_array(leaf), value, "element")
+    """A nest of arrays, and of bytes in the place of scalar strings."""
+    return map_leaves(lambda _, leaf: as_leaf(leaf), value, "element")
+
+
+def _typed(value: Any, dtype: Any) -> Any:
+    if dtype.is_string:
+        array = string_array(value)
+        return array if array.ndim else array.item()
+    return np.asarray(as_leaf(value)).astype(dtype.as_numpy_dtype, copy=False)
 
 
 def _stacked(group: list[Any]) -> Any:
@@ -373,47 +493,13 @@ def _stacked(group: list[Any]) -> Any:
     if any(len(column) != len(columns[0]) for column in columns):
         raise InvalidArgumentError("batch: expected elements of one structure, got different ones")
     try:
-        return pack(group[0], iter([np.stack(leaves) for leaves in zip(*columns, strict=True)]))
+        stacks = [
+            string_array(leaves) if type(leaves[0]) is bytes else np.stack(leaves)
+            for leaves in map(list, zip(*columns, strict=True))
+        ]
+        return pack(group[0], iter(stacks))
     except ValueError as error:
         shapes = sorted({str([list(np.shape(leaf)) for leaf in column]) for column in columns})
         raise InvalidArgumentError(
             f"batch: expected elements of one shape, got {' and '.join(shapes[:3])}; padded_batch pads them"
         ) from error
-
-
-def _dataset(made: Any) -> Dataset:
-    if not isinstance(made, Dataset):
-        raise InvalidArgumentError(
-            f"interleave: expected the function to give a tb.data.Dataset, got {type(made).__name__}"
-        )
-    return made
-
-
-def _in_parallel(function: Callable[[Any], Any], elements: Iterable[Any], threads: int) -> Iterator[Any]:
-    """Results in order; at most twice as many elements as threads are under way."""
-    with ThreadPoolExecutor(threads, "tensorbow map") as pool:
-        pending: deque[Future[Any]] = deque()
-        try:
-            for element in elements:
-                pending.append(pool.submit(function, element))
-                if len(pending) >= 2 * threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def _made_ahead(elements: Iterator[Any], count: int) -> Iterator[Any]:
-    """Elements made by a thread, which ends with the iteration."""
-    ahead = DrawingAhead(lambda: elements.__next__, count, "tensorbow prefetch")
-    try:
-        while True:
-            try:
-                element = ahead.take()
-            except StopIteration:
-                return
-            yield element
-    finally:
-        ahead.close()

@@ -120,4 +120,5 @@ class ScipyOptimizerInterface:
         for variable, value in zip(self._variables, start, strict=True):
             low, high = self._bounds.get(variable, (-np.inf, np.inf))
             sides.append([np.ravel(np.broadcast_to(np.float64(side), value.shape)) for side in (low, high)])
-        return np.concatenate(sides, axis=1).T
+        joined: np.ndarray = np.concatenate(sides, axis=1).T
+        return joined

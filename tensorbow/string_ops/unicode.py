@@ -8,9 +8,10 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.call_errors import UnfitError
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tensor, as_tensor, name_scope
-from tensorbow.kinds import TEXT, Flag, Kind, Name, RefusedError, UnfitError, checked, one_of, whole
+from tensorbow.kinds import TEXT, Flag, Kind, Name, RefusedError, checked, one_of, whole
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.sparse_dense import sparse_tensor_to_dense
 from tensorbow.ops.sparse_tensors import SparseTensor

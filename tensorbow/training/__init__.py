@@ -57,7 +57,7 @@ from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessi
 from tensorbow.training.session_manager import SessionManager
 from tensorbow.training.supervisor import Supervisor
 from tensorbow.training.sync_replicas import SyncReplicasOptimizer
-from tensorbow.training.warm_start import VocabInfo, warm_start
+from tensorbow.training.warm_starts import VocabInfo, warm_start
 
 __all__ = [
     "TERMINAL",

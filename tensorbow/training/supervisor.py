@@ -156,8 +156,8 @@ class Supervisor:
             self.saver = self._piece(saver, GraphKeys.SAVERS, lambda: Saver() if global_variables() else None)
             self.global_step = get_global_step() if global_step is USE_DEFAULT else global_step
         if session_manager is None:
-            pieces = self.local_init_op, self.ready_op, self.ready_for_local_init_op, self.graph
-            pieces += recovery_wait_secs, local_init_run_options
+            pieces: tuple[Any, ...] = self.local_init_op, self.ready_op, self.ready_for_local_init_op
+            pieces += self.graph, recovery_wait_secs, local_init_run_options
             made = _CompletingManager(unfilled, *pieces) if fills else SessionManager(*pieces)
             session_manager = made
         self.session_manager = session_manager

@@ -106,7 +106,13 @@ CALLS: Mapping[str, Call] = {
         {"tensors": frozenset({"empty list", "generator"})},
         names=("tensors",),
     ),
-    "Dataset.from_generator": Call(lambda: {"generator": lambda: iter(())}, {"generator": "function"}),
+    "Dataset.from_generator": Call(
+        lambda: {"generator": lambda: iter(())},
+        {
+            **{"generator": "function", "output_types": "nothing", "output_shapes": "nothing"},
+            **{"args": "nothing"},
+        },
+    ),
     "Dataset.range": Call(lambda: {"count": 3}, {"count": "count"}),
     "Dataset.batch": of_pipeline("batch", "batch_size", 2, "count", drop_remainder="flag"),
     "Dataset.padded_batch": of_pipeline(

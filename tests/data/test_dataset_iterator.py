@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
 
 
 def test_a_one_shot_iterator_gives_each_element_once() -> None:
@@ -116,3 +116,46 @@ def test_what_an_iterator_refuses() -> None:
         with pytest.raises(InvalidArgumentError, match=r"shapes .*\[\[None, 2\]\], got \[\[1, 3\]\]"):
             session.run(row)
         assert session.run(texts.get_next()) == b"a"
+
+
+def test_an_iterator_for_several_datasets() -> None:
+    training, held_out = tb.data.Dataset.range(100).map(lambda n: n * 10), tb.data.Dataset.range(50)
+    with tb.Graph().as_default(), tb.Session() as session:
+        iterator = tb.data.Iterator.from_structure(training.output_types, training.output_shapes)
+        number = iterator.get_next()
+        assert (number.dtype, number.shape.as_list()) == (tb.int64, [])
+        begin, look = iterator.make_initializer(training), iterator.make_initializer(held_out)
+        with pytest.raises(FailedPreconditionError, match="is not initialized"):
+            session.run(number)
+        found = []
+        for start in (begin, look, begin):
+            session.run(start)
+            found.append([int(session.run(number)) for _ in range(3)])
+        assert found == [[0, 10, 20], [0, 1, 2], [0, 10, 20]]
+        with pytest.raises(
+            InvalidArgumentError, match=r"elements of int64\[\], got a dataset of float32\[\]"
+        ):
+            iterator.make_initializer(training.map(np.float32))
+        with pytest.raises(FailedPreconditionError, match=r"use make_initializer\(dataset\)"):
+            _ = iterator.initializer
+        with pytest.raises(FailedPreconditionError, match="an iterator made by from_structure"):
+            training.make_one_shot_iterator().make_initializer(held_out)
+
+
+def test_the_fed_handle_chooses_the_iterator() -> None:
+    pairs = tb.data.Dataset.range(5).map(lambda n: {"n": n, "row": np.full(2, n)})
+    ones, others = pairs.repeat().make_one_shot_iterator(), pairs.skip(3).make_initializable_iterator()
+    with tb.Graph().as_default(), tb.Session() as session:
+        handle = tb.placeholder(tb.string, [])
+        types, shapes = {"n": tb.int64, "row": tb.int64}, {"n": [], "row": [2]}
+        chosen = tb.data.Iterator.from_string_handle(handle, types, shapes).get_next()
+        assert chosen["row"].shape.as_list() == [2]
+        first, second = session.run([ones.string_handle(), others.string_handle()])
+        session.run(others.initializer)
+        found = [int(session.run(chosen, {handle: each})["n"]) for each in (first, second, first, second)]
+        assert found == [0, 3, 1, 4]
+        with pytest.raises(OutOfRangeError):
+            session.run(chosen, {handle: second})
+        assert int(session.run(chosen["n"], {handle: first})) == 2
+        with pytest.raises(NotFoundError, match="no iterator has the handle b'x'"):
+            session.run(chosen, {handle: b"x"})

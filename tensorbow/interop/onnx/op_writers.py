@@ -319,6 +319,9 @@ def _strided_slice(w: GraphWriter, op: Operation) -> None:
             continue
         if isinstance(item, tuple):
             start, end, step = item[0], item[1], item[2] or 1
+            extent = x.spec.dims[axis]
+            if step < 0 and extent is not None and not len(range(*slice(start, end, step).indices(extent))):
+                start, end, step = 0, 0, 1  # ONNX begins with element 0 before the first one, too
             if (start, end, step) != (None, None, 1):
                 first = (0 if step > 0 else far) if start is None else start
                 last = (far if step > 0 else -far) if end is None else end
