@@ -47,7 +47,7 @@ class Checkout:
         self.cases: list[str] = self._answer()
 
     def window(self, case: str, seconds: float) -> float:
-        """Trains a case for about so many seconds; returns images per second."""
+        """Trains a case for about `seconds`; returns images per second."""
         print(json.dumps([case, seconds]), file=self._process.stdin, flush=True)
         return float(self._answer())
 

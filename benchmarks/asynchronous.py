@@ -44,7 +44,7 @@ RATE = 0.02  # of the mean of all workers' gradients; a push of one has a quarte
 STEPS, KILLS, KILLED_EVERY_S = 20_000, 30, 10.0
 SMALL_STEPS, SMALL_KILLS, SMALL_EVERY_S = 2000, 2, 6.0
 BEGINS_S = 3.0  # after the first step: from then on gaps count
-GAP_S = 0.5  # asked: the longest of a worker, while others are killed
+GAP_S = 0.5  # target for a worker's longest gap while others are killed
 WAYS = ("synchronous", "asynchronous", "staleness 4", "one killed every {every:g} s")
 
 
@@ -139,7 +139,7 @@ def longest_gaps(
 
 
 def measured(way: str, steps: int, kills: int, every_s: float) -> dict[str, Any]:
-    """Rate and accuracy of one way after so many steps, and its longest gaps."""
+    """Rate, accuracy and longest gaps of one way of training after a number of steps."""
     replicator: Any
     killer, begun, begins_s = None, Begun(), BEGINS_S
     if way == "synchronous":

@@ -75,7 +75,7 @@ def program() -> StepProgram:
 
 
 def drawn(rng: np.random.Generator, count: int) -> Any:
-    """Seconds that so many gradients take."""
+    """Seconds that a number of gradients takes."""
     return USUAL_S * rng.lognormal(0.0, SIGMA, count) + LATE_S * (rng.random(count) < LATE)
 
 

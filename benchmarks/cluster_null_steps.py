@@ -71,7 +71,7 @@ with tb.train.Server(cluster, job, task) as server:
 
 
 def cluster_of(parameter_tasks: int, workers: int) -> dict[str, list[str]]:
-    """Free addresses of this machine for so many tasks."""
+    """Free addresses of this machine, one for each task."""
     with ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -150,7 +150,7 @@ def milliseconds(run: Callable[[], object]) -> list[float]:
 
 
 def cases_of(cases: Mapping[str, int | None], workers: int) -> dict[str, int | None]:
-    """Cases that are measured with so many workers, as memory allows."""
+    """Cases measured with a number of workers, as memory allows."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = 1024 * int(lines["MemAvailable"].split()[0])
     return {
@@ -162,7 +162,7 @@ def cases_of(cases: Mapping[str, int | None], workers: int) -> dict[str, int | N
 
 
 def measure(cases: Mapping[str, int | None], parameter_tasks: int, workers: int) -> list[dict[str, Any]]:
-    """A row for each case, with so many workers."""
+    """A row for each case with a number of workers."""
     rows = []
     cluster = cluster_of(parameter_tasks, workers)
     with serving(cluster) as server:

@@ -44,7 +44,7 @@ NAME = "fig_5_4_and_5_5"
 REPLICAS, BATCH_SIZES = (1, 2, 3, 4), (4, 16)
 PEER_BATCH_SIZES = {"PyTorch": (16, 32, 64, 128, 256), "JAX": (32, 64, 128)}
 SMALL_PEER_BATCH_SIZES = {"PyTorch": (16,), "JAX": (16,)}
-TRIAL_SEEDS, SLOW = 2, 2.0  # drops a peer's setting so many times slower than the best after so many seeds
+TRIAL_SEEDS, SLOW = 2, 2.0  # after 2 seeds, drops a peer's setting that is 2 times slower
 FLOOR = 1.5  # times the best peer
 Choices = dict[tuple[str, int], dict[str, Any]]
 """Result of `tuned` for each side and batch size."""

@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -331,6 +332,16 @@ def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20
         return steps * units / elapsed
 
     return window
+
+
+def await_end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Waits for the end of a process; where more runs than the cores can do at once, so many times longer.
+
+    Raises TimeoutExpired."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.wait(seconds * max(0.0, os.getloadavg()[0] / (os.cpu_count() or 1) - 1))
 
 
 def described(options: argparse.Namespace, name: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Sizes:
 
 
 def model_of(softmax: str, parts: int, sizes: Sizes) -> LSTMLanguageModel:
-    """The model with tables in so many parts."""
+    """The model with each table in a number of parts."""
     return LSTMLanguageModel(sizes.units, 2, softmax=softmax, num_sampled=sizes.sampled, shards=parts)
 
 

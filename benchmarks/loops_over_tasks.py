@@ -39,7 +39,7 @@ CASES = {  # numbers of the loop's variable, other tasks of the body, and whethe
 
 
 def loop(x: tb.Tensor, others: int, on_host: bool, iterations: int) -> tb.Tensor:
-    """The sum of a vector of zeros after so many iterations, in each of which 1 is added to all of it."""
+    """Sum of a vector of zeros after a loop that adds 1 to each element in every iteration."""
 
     def body(total: tb.Tensor) -> tb.Tensor:
         for task in TASKS[:others] or (HOME,):

@@ -68,7 +68,7 @@ def measure(model: str, counts: tuple[int, ...], options: argparse.Namespace) ->
 
 
 def table(rates: list[dict[str, Any]], options: argparse.Namespace) -> Table:
-    """Rates, and ratios to that of the default number."""
+    """Rates, and their ratios to the rate of the default number."""
     rows: list[list[Any]] = []
     for row in rates:
         default = [r["median"] for r in rates if (r["model"], r["members"]) == (row["model"], DEFAULT_PLACES)]

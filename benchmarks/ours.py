@@ -44,7 +44,7 @@ class Training:
         return self._window(seconds)
 
     def run_rounds(self, rounds: int) -> None:
-        """Runs so many rounds: one step of every replica and one synchronisation each."""
+        """Runs a number of rounds: one step of every replica and one synchronisation each."""
         self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds, self._count)
 
     def _count(self, results: RoundResults) -> None:

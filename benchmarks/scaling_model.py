@@ -240,7 +240,7 @@ def timed(group: Any, vector: Any, times: int) -> float:
 
 
 def measured(what: str, workers: int, windows: int) -> dict[str, Any]:
-    """Figures of a job of so many workers."""
+    """Figures of a job with a number of workers."""
     command = [sys.executable, __file__, "serve", what, str(windows)]
     environment = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
     if workers > 1:

@@ -1,13 +1,14 @@
 """Two workers over a link of 100 Mbit/s beside the same link unshaped: rate of LeNet and accuracy, by DiLoCo.
 
-    python benchmarks/thin_link.py [--data FOLDER] [--small] [--seeds 3] [--megabits 100]
+    python benchmarks/thin_link.py [--data FOLDER] [--rates] [--small] [--seeds 3] [--megabits 100]
 
 Each worker is in a network namespace of its own; a virtual link joins them, which token buckets shape at both
 ends. One job trains by turns with the link shaped and unshaped, each window a number of whole periods of tau
-rounds that begins in the middle of one. DiLoCo averages every 200 rounds (b=16, one replica each); with
-staleness 1 the exchange overlaps the next rounds, without they wait for it; with bfloat16 half the bytes are
-sent. SMA with tau = 1 is the usual way, for comparison. The accuracy is that of runs of several epochs, for
-each seed over both links. Needs the extra `mpi`, Linux, root, and iproute2.
+rounds. A run of rounds waits at its end for the exchange under way, so windows begin and end just before an
+outer step: each has as many whole exchanges as periods. DiLoCo averages every 200 rounds (b=16, one replica
+each); with staleness 1 the exchange overlaps the next rounds, without they wait for it; with bfloat16 half
+the bytes are sent. SMA with tau = 1 is the usual way, for comparison. The accuracy is that of runs of several
+epochs, for each seed over both links. Needs the extra `mpi`, Linux, root, and iproute2.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from drawing import LIMIT, SYNCHRONISERS, finish_figure, lighter
-from harness import Measured, parser, positive_float, positive_int, save
+from harness import Measured, await_end, output_path, parser, positive_float, positive_int, save
 from ours import training_window
 from results_page import MISSED, Table
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 NAME = "thin_link"
 MODEL, BATCH_SIZE, TAU, LAUNCH = "lenet", 16, 200, 10  # LAUNCH: rounds
+WEIGHTS = 1_111_946  # of the model
 DILOCO = {"sync": "diloco", "tau": TAU}
 WAYS: dict[str, dict[str, Any]] = {
     "diloco, overlapped": {**DILOCO, "staleness": 1},
@@ -50,6 +52,7 @@ WAYS: dict[str, dict[str, Any]] = {
 ASKED = ("diloco, overlapped", "diloco, overlapped, bfloat16")
 LEAST, WITHIN = 0.9, 0.001  # of the unshaped rate; of the accuracy
 LOOK_S = 0.002  # between two looks at the folder
+FILLED = 1448 / 1514  # bytes of an Ethernet frame that TCP fills, of those that a token bucket counts
 
 
 # The job --------------------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ def trained(way: str, seed: int, epochs: int, data: str | None) -> dict[str, Any
 
 
 class Job:
-    """Workers on two machines, which do what they are asked."""
+    """Workers on two machines that execute commands."""
 
     def __init__(self, machines: TwoMachines, folder: Path):
         words = [sys.executable, "-m", "tensorbow", "launch", *machines.words, "--watchdog", "0"]
@@ -124,7 +127,7 @@ class Job:
         )
 
     def ask(self, order: dict[str, Any] | None) -> Any:
-        """The answer of worker 0. Raises RuntimeError when the job has ended by itself."""
+        """The answer of worker 0. Raises RuntimeError if the job has ended."""
         waiting, done = self._folder / "waiting", self._folder / f"{self._number}.done"
         waiting.write_text(json.dumps(order))
         waiting.rename(self._folder / f"{self._number}.asked")
@@ -140,7 +143,7 @@ class Job:
         try:
             if self._process.poll() is None:
                 self.ask(None)
-                self._process.wait(30)
+                await_end(self._process, 30)
         except subprocess.TimeoutExpired:
             self._process.terminate()
             self._process.wait(30)
@@ -168,7 +171,7 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
 
     rounds = {way: periods * TAU if "diloco" in way else 20 for way in WAYS}
     for way in WAYS:
-        job.ask({"way": way, "rounds": TAU + TAU // 2 if "diloco" in way else 10})
+        job.ask({"way": way, "rounds": 2 * TAU - LAUNCH if "diloco" in way else 10})
     found: dict[str, dict[str, list[float]]] = {way: {"unshaped": [], "shaped": []} for way in WAYS}
     for turn in range(windows):
         for way in WAYS:
@@ -191,7 +194,7 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
 def accuracies(
     job: Job, megabits: float, seeds: int, epochs: int, data: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Of each way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
+    """By way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
     from tests.cluster_rig.two_machines import shape
 
     result: dict[str, dict[str, Any]] = {}
@@ -199,7 +202,7 @@ def accuracies(
         runs: dict[str, list[dict[str, Any]]] = {"unshaped": [], "shaped": []}
         for link, known in runs.items():
             if way == "sma" and link == "shaped":
-                continue  # a round of it takes as long as fifty of DiLoCo's
+                continue  # one of its rounds takes as long as fifty of DiLoCo's
             shape(megabits if link == "shaped" else None, job.far)
             for seed in range(seeds):
                 order = {"way": way, "seed": seed, "epochs": epochs, "data": data}
@@ -210,6 +213,12 @@ def accuracies(
                 run["digest"] for run in runs["unshaped"]
             ]
     return result
+
+
+def link_s(way: str, megabits: float) -> float:
+    """Seconds for which the link needs to pass what an exchange of a way sends, by TCP."""
+    nbytes = WEIGHTS * (2 if "exchange_dtype" in WAYS[way] else 4)
+    return nbytes / FILLED / (megabits * 1e6 / 8)
 
 
 # Results --------------------------------------------------------------------------------------------
@@ -236,11 +245,17 @@ def table(details: dict[str, Any]) -> Table:
     def percent(values: list[float]) -> str:
         return f"{statistics.median(values):.2%}"
 
-    rows = []
+    rows, most = [], []
     for row in details["rows"]:
         way, links = row["way"], details["accuracy"].get(row["way"], {})
         reached = ("yes" if row["kept"] >= LEAST else MISSED) if way in ASKED else ""
         unshaped, shaped = (row[f"{link}_rounds_per_second"]["median"] for link in ("unshaped", "shaped"))
+        if way in ASKED:
+            needed_s, tau_s = link_s(way, details["megabits"]), TAU / unshaped
+            most.append(
+                f"{way}: {needed_s:.3f} s beside {TAU} rounds of {tau_s:.3f} s, so that at most "
+                f"{min(1.0, tau_s / needed_s):.2f} can be kept"
+            )
         rows.append(
             [way, unshaped, shaped, row["kept"], reached]
             + [percent(links[link]) if link in links else "" for link in ("unshaped", "shaped")]
@@ -253,11 +268,13 @@ def table(details: dict[str, Any]) -> Table:
         if way in ASKED
     )
     runs = f"{details['epochs']} epochs of {details['dataset']}"
+    runs += f", measured on {details['accuracy_date']}" if "accuracy_date" in details else ""
     remarks = [
         f"Accuracy: medians of {details['seeds']} seeds, {runs}. Models of the shaped link have the "
         f"{same}; medians differ by {gap:.2%}, {WITHIN:.1%} are asked.",
         f"At least {LEAST:.0%} of the unshaped rate is asked of DiLoCo that overlaps. Rates are medians of "
         f"{details['windows']} windows of {details['periods']} periods, shaped and unshaped in turn.",
+        f"The link needs for an exchange, with TCP's headers: {'; '.join(most)}.",
     ]
     columns = ["way", "rounds/s unshaped", "shaped", "kept", f"at least {LEAST:g}"]
     return Table([*columns, "accuracy unshaped", "accuracy shaped"], rows, remarks)
@@ -269,6 +286,9 @@ def main() -> None:
         return
     made = parser(__doc__, NAME)
     made.add_argument("--data", type=Path, help="folder of MNIST's IDX files; default: scikit-learn's digits")
+    made.add_argument(
+        "--rates", action="store_true", help="leave the accuracies as the stored result has them"
+    )
     made.add_argument("--seeds", type=positive_int, help="runs of each way (3)")
     made.add_argument("--epochs", type=positive_int, help="of each run; MNIST 3, digits 40")
     made.add_argument("--megabits", type=positive_float, default=100.0, help="rate of the link, Mbit/s")
@@ -277,10 +297,11 @@ def main() -> None:
     epochs = options.epochs or (3 if options.data else 40)
     windows, periods = (1, 1) if options.small else (5, 5)
     data = str(options.data.resolve()) if options.data else None
+    stored = json.loads(output_path(options, f"{NAME}.json").read_text()) if options.rates else {}
     try:
         with job_over_a_link() as job:
             rows = measured(job, options.megabits, windows, periods)
-            accuracy = accuracies(job, options.megabits, seeds, epochs, data)
+            accuracy = {} if stored else accuracies(job, options.megabits, seeds, epochs, data)
     except (PermissionError, FileNotFoundError) as error:
         raise SystemExit(f"{NAME}: not measured: {error}") from error
     details = {
@@ -293,6 +314,9 @@ def main() -> None:
         "epochs": epochs,
         "dataset": "MNIST" if data else "digits",
     }
+    if stored:
+        details["accuracy_date"] = stored["details"].get("accuracy_date", stored["date"])
+        details |= {name: stored["details"][name] for name in ("accuracy", "seeds", "epochs", "dataset")}
     save(options, NAME, details, table(details), draw)
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from drawing import CONTESTANTS, NotDrawableError, finish_figure
-from harness import Measured, in_turn, interleave, paced, parser, save
+from harness import Measured, await_end, in_turn, interleave, paced, parser, save
 from ours import training_window
 from results_page import MISSED, Table
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 NAME = "worker_exchange"
 WORKERS, BATCH_SIZE, LAUNCH = 2, 16, 8  # LAUNCH: rounds
 SIZE = 1 << 20  # float32 numbers of the exchange
-RATES = {"shared": 0.9, "mpi": 0.8}  # asked of each exchange: of one process's rate at least
+RATES = {"shared": 0.9, "mpi": 0.8}  # target of each exchange, as a fraction of one process's rate
 COST = 1.5  # times Allreduce alone at most
 NAMES = {"shared": "shared memory", "mpi": "MPI"}
 MODELS = ("lenet", "round")
 ALLREDUCE = "allreduce"  # case of several workers alone, and LeNet's exchange of whole vectors
-UNSENT = "unsent"  # exchange of LeNet's pieces by MPI that nobody sends
+UNSENT = "unsent"  # LeNet's pieces by MPI, computed but not sent
 ALONE = "alone"
 QUICK = 1.5  # times its shortest time takes Allreduce at most in quick turns
 LOOK_S = 1.0  # between two looks whether a job is still there
@@ -146,7 +146,7 @@ def job(case: str, exchange: str) -> Iterator[Callable[[int], object]]:
 
         yield ask
         tell(0)
-        process.wait(30)
+        await_end(process, 30)
 
 
 def measured(seconds: float, windows: int, starts: int) -> dict[Way, list[float]]:

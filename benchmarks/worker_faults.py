@@ -318,7 +318,7 @@ def missed(fault: Fault, found: Cell) -> list[str]:
 
 
 def measure_kills(cells: Cells, way: str, kills: int, options: argparse.Namespace) -> None:
-    """Runs with so many kills at random moments in all, beside an undisturbed one."""
+    """Runs with kills at random moments, `kills` in total, and one undisturbed run."""
     words = [*TRAIN, *WAYS[way], "--epochs", options.epochs]
     whole = cells.get({"way": way, "run": UNDISTURBED}, 0, within(options, partial(undisturbed_run, words)))
     number = 0

@@ -31,7 +31,7 @@ from replicator.replicated_step import BuiltStep, ReplicatedStep, steps_with_roo
 from replicator.results import ReplicaResults, read_outside
 from replicator.running_replicas import RunningReplicas
 from replicator.starting import started
-from replicator.state_file import State, read_state, restored, save_state
+from replicator.state_file import restore_file, restore_newest, save_file, save_newest
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import TrainingLoop
 from replicator.training_results import training_results
@@ -58,7 +58,7 @@ from tensorbow.ops.collectives import outside_steps, refuse_around_steps
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
-from tensorbow.training import CheckpointSaverHook, RollingCheckpoints, load_arrays, save_arrays
+from tensorbow.training import CheckpointSaverHook
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
 
@@ -604,8 +604,7 @@ class Replicator:
         cannot be written.
         """
         with self._running.between_rounds("save") as stepper:
-            write = partial(save_arrays, Path(path))
-            save_state(write, stepper, self._running.steps)
+            save_file(Path(path), stepper, self._running.steps)
             return stepper.round
 
     @checked
@@ -621,16 +620,13 @@ class Replicator:
         if self._running.stepper is None and self._running.steps:
             self.init()
         with self._running.between_rounds("restore") as stepper:
-            state = read_state(lambda: load_arrays(Path(path)), stepper)
-            if state is not None:
-                restored(Path(path), state, stepper, self._running.steps)
+            restore_file(Path(path), stepper, self._running.steps)
             return stepper.round
 
     def save_newest(self, folder: Path) -> None:
         """Saves the state as the newest checkpoint of a folder, of which the last three are kept."""
         with self._running.between_rounds("save_newest") as stepper:
-            write = partial(RollingCheckpoints(folder).save, stepper.round)
-            save_state(write, stepper, self._running.steps)
+            save_newest(folder, stepper, self._running.steps)
 
     def restore_newest(self, folder: Path) -> bool:
         """Restores the newest checkpoint of a folder that can be read; False if there is none.
@@ -638,19 +634,7 @@ class Replicator:
         Warns of newer ones that cannot. Raises as `restore`.
         """
         with self._running.between_rounds("restore_newest") as stepper:
-            checkpoints = RollingCheckpoints(folder)
-
-            def read() -> State | None:
-                checkpoint, problems = checkpoints.newest()
-                for problem in problems:
-                    warnings.warn(problem, stacklevel=4)
-                return None if checkpoint is None else (checkpoint.arrays, checkpoint.metadata)
-
-            state = read_state(read, stepper)
-            if state is None:
-                return False
-            restored(checkpoints.path_of(state[1]["round"]), state, stepper, self._running.steps)
-            return True
+            return restore_newest(folder, stepper, self._running.steps)
 
     def __repr__(self) -> str:
         names = [device.name.short for device in self.devices]

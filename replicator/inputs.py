@@ -35,7 +35,7 @@ from tensorbow.specs import COMPILED, Array, Dims, TensorSpec, as_dtype, float32
 from tensorbow.string_ops.packing import packed_strings, packed_width
 
 MOST_DROPPED = 1000  # smaller batches in a row
-FEW_ARRAYS = 8  # a list of at most so many may have been meant as the parts of one batch
+FEW_ARRAYS = 8  # a list of up to 8 arrays may have been meant as the parts of one batch
 SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come from a thread of their own
 _WIDER = {"i": int64, "u": int64, "f": float32}  # by NumPy's kind, of dtypes that generated code lacks
 _COMPILED = {dtype.name for dtype in COMPILED}

@@ -111,7 +111,7 @@ class LockstepLoop(TrainingLoop):
         self._keep_pace(count, _of_worker_0(engine, perf_counter()) - began)
 
     def _keep_pace(self, rounds: int, seconds: float) -> None:
-        """Chooses the rounds of further launches, after one that took so many seconds."""
+        """Chooses the number of rounds of further launches by the duration of the last one."""
         if self._given is not None:
             self._steps = min(self._given, max(1, int(LONGEST_S / seconds * rounds)))
         elif self._most > 1 and self._choice.left:

@@ -218,7 +218,7 @@ class TpuReplicator:
 
 
 def _devices(devices: Sequence[Any] | None, num_gpus: int | None) -> Sequence[Any]:
-    """The given devices, so many GPUs, or all GPUs, or the CPU."""
+    """The given devices, a number of GPUs, or by default all GPUs, or the CPU."""
     if devices is not None and num_gpus is not None:
         raise InvalidArgumentError(
             f"MultiGpuReplicator: expected devices or num_gpus, got {len(devices)} devices and {num_gpus}"

@@ -54,7 +54,7 @@ class BuiltStep:
         self.most_steps = most_steps
         self.updates_no_weights = not traced.program.updates_weights
         self.evaluations = 0  # runs that updated no weights
-        self.ended_early = False  # inputs of one worker have, and those of another have not
+        self.ended_early = False  # inputs have ended on one worker, and not on another
 
     @property
     def engine_program(self) -> tuple[StepProgram, Sequence[TensorSpec], int]:
@@ -76,7 +76,7 @@ class BuiltStep:
         return False
 
     def set_program(self, number: int) -> None:
-        """Sets the number of the engine's program for full batches, the only one that it has by now."""
+        """Sets the number of the engine's program for full batches, the only program so far."""
         self.program, self.programs = number, {self.inputs.shapes: number}
 
     def _program_for(self, stepper: Stepper, arrays: Sequence[Array]) -> int:

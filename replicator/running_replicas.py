@@ -39,7 +39,7 @@ class RunningReplicas:
         self.last: LastValues | None = None  # at the time of `shut_down`
         self._graph, self._start = graph, start
         self._given = 0  # the engine has the first `_given` steps
-        self._ended = 0  # steps that there were at the last `shut_down`
+        self._ended = 0  # number of steps at the last `shut_down`
         self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._lock = threading.Lock()
         self.host = HostSession(graph)  # fills queues of the steps, and gives tables their values
@@ -56,7 +56,7 @@ class RunningReplicas:
     # Life ---------------------------------------------------------------------------------------
 
     def add(self, step: BuiltStep) -> None:
-        """Adds a step; the replicas that are there have it, unless they lack variables of it."""
+        """Adds a step; existing replicas run it too, unless they lack some of its variables."""
         with self._lock:
             for other in self.steps:
                 step.inputs.draw_here_if_shared(other.inputs)

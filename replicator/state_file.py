@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +15,7 @@ from scheduler.averaging.synchronisation import FUSED, modes_on
 from scheduler.engine.rollback import EngineState
 from tensorbow.errors import DataLossError, InvalidArgumentError, raise_if_any
 from tensorbow.specs import Array
+from tensorbow.training import RollingCheckpoints, load_arrays, save_arrays
 
 KEY = "replicator"  # of the metadata
 
@@ -21,7 +24,44 @@ State: TypeAlias = "tuple[Mapping[str, Array], Mapping[str, Any]]"
 """Arrays (variables, slots, z) and metadata (round, positions in the inputs) of a Replicator."""
 
 
-def save_state(
+def save_file(path: Path, stepper: Stepper, steps: Sequence[BuiltStep]) -> None:
+    """Writes the state to a file."""
+    _save_state(partial(save_arrays, path), stepper, steps)
+
+
+def restore_file(path: Path, stepper: Stepper, steps: Sequence[BuiltStep]) -> None:
+    """Restores the state of a file; see `_restore`."""
+    state = _read_state(lambda: load_arrays(path), stepper)
+    if state is not None:
+        _restore(path, state, stepper, steps)
+
+
+def save_newest(folder: Path, stepper: Stepper, steps: Sequence[BuiltStep]) -> None:
+    """Writes the state as the newest checkpoint of a folder, of which the last three are kept."""
+    _save_state(partial(RollingCheckpoints(folder).save, stepper.round), stepper, steps)
+
+
+def restore_newest(folder: Path, stepper: Stepper, steps: Sequence[BuiltStep]) -> bool:
+    """Restores the newest checkpoint of a folder that can be read; False if there is none.
+
+    Warns of newer ones that cannot.
+    """
+    checkpoints = RollingCheckpoints(folder)
+
+    def read() -> State | None:
+        checkpoint, problems = checkpoints.newest()
+        for problem in problems:
+            warnings.warn(problem, stacklevel=5)
+        return None if checkpoint is None else (checkpoint.arrays, checkpoint.metadata)
+
+    state = _read_state(read, stepper)
+    if state is None:
+        return False
+    _restore(checkpoints.path_of(state[1]["round"]), state, stepper, steps)
+    return True
+
+
+def _save_state(
     write: Callable[[Mapping[str, Array], Mapping[str, Any]], object],
     stepper: Stepper,
     steps: Sequence[BuiltStep],
@@ -44,7 +84,7 @@ def save_state(
     raise_if_any(lockstep.broadcast("the end of a checkpoint", error))
 
 
-def read_state(read: Callable[[], State | None], stepper: Stepper) -> State | None:
+def _read_state(read: Callable[[], State | None], stepper: Stepper) -> State | None:
     """A state that was saved; of several workers worker 0 reads it, and each gets its own replicas'.
 
     Raises what `read` raises, on all workers.
@@ -81,7 +121,7 @@ def _state_of(stepper: Stepper, steps: Sequence[BuiltStep]) -> tuple[dict[str, A
     return engine.learners.values.state_arrays(), {"round": stepper.round, KEY: facts}
 
 
-def restored(
+def _restore(
     path: Path,
     state: State,
     stepper: Stepper,

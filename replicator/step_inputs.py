@@ -88,4 +88,4 @@ class StepInputs(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the thread that draws ahead, if there is one; what it has drawn comes first after this."""
+        """Ends the thread that draws ahead, if any; the inputs that it has drawn come first afterwards."""

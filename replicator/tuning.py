@@ -94,7 +94,7 @@ def tuned(
 
     steps: Iterator[Any] = iter(())
     count, mode = 0, modes[0]  # replicas that train, and their mode
-    done, together = 0, 1  # their steps since `begin`, and so many at a time
+    done, together = 0, 1  # steps since `begin`, and steps of a launch
 
     def start(_: _Steps) -> None:
         nonlocal steps

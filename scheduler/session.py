@@ -67,7 +67,7 @@ class _LearningStep:
     split: tuple[bool, ...]  # per feed: whether it is split over the replicas
 
     def shapes(self, replicas: int) -> list[TensorSpec]:
-        """Specs of one replica's inputs, if so many share what is fed."""
+        """Specs of one replica's inputs, when a number of replicas share the fed arrays."""
         return [
             TensorSpec((spec.extents[0] // replicas, *spec.extents[1:]), spec.dtype) if is_split else spec
             for spec, is_split in zip(self.fed, self.split, strict=True)
@@ -154,7 +154,7 @@ class TensorBowSession(Session):
         self._dynamic_writes: dict[Any, frozenset[str]] = {}  # (fetches, feeds) -> variables, in dynamic mode
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
         self._turn = threading.RLock()  # guards what is above but `_learning`, `_reached`
-        # Guards `_learning`. Taken before `_turn`, and held while waiting for it: nobody is overtaken.
+        # Guards `_learning`. Taken before `_turn`, and held while waiting for it: runs keep their order.
         self._door = threading.RLock()
         super().__init__("", graph, config, device=self._learner_devices[0])
 

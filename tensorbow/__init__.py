@@ -51,6 +51,7 @@ from tensorbow import (
     string_ops,
     strings,
     summary,
+    test,
     train,
 )
 from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - defines ops of GraphDefs
@@ -84,6 +85,7 @@ from tensorbow.graph import (
     name_scope,
     reset_default_graph,
     set_random_seed,
+    variable_creator_scope,
 )
 from tensorbow.initializers import constant as constant_initializer
 from tensorbow.initializers import glorot_normal as glorot_normal_initializer
@@ -159,6 +161,7 @@ from tensorbow.ops.static_checks import *
 from tensorbow.ops.sums import *
 from tensorbow.ops.tensor_indices import *
 from tensorbow.ops.tridiagonal import *
+from tensorbow.ops.variable_aggregation import VariableAggregation, VariableSynchronization
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -246,8 +249,6 @@ from tensorbow.variable_scope import (
 )
 from tensorbow.variables import (
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
     assign,
     assign_add,
     assign_sub,
@@ -544,6 +545,7 @@ __all__ = [
     "strings",
     "summary",
     "tables_initializer",
+    "test",
     "train",
     "trainable_variables",
     "truncated_normal_initializer",
@@ -552,6 +554,7 @@ __all__ = [
     "uint32",
     "uint64",
     "variable_axis_size_partitioner",
+    "variable_creator_scope",
     "variable_scope",
     "variables_initializer",
     "variance_scaling_initializer",

@@ -115,8 +115,8 @@ def name_function(error: TensorBowError, call: str) -> None:
     """
     if isinstance(error, (UnfitError, RefusedArgumentError)) or type(error) in _PLAIN:
         text: str = vars(error).setdefault("_innermost_text", str(error))
-        if not _is_named(call, text) and not _passes_user_code(error):
-            error.args = (f"{call}: {text}",)
+        if not _passes_user_code(error):
+            error.args = (text if _is_named(call, text) else f"{call}: {text}",)
 
 
 def _is_named(call: str, text: str) -> bool:

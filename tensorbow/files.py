@@ -185,7 +185,7 @@ class NewFile:
             self.file.flush()
             os.fsync(self.file.fileno())
             self.file.close()
-            _mode_there(self._target)  # it may have become a FIFO meanwhile
+            _mode_there(self._target)  # it may have been replaced by a FIFO
             os.replace(self._temporary, self._target)
             self._temporary = None
             _sync_folder(self._target.parent)

@@ -5,6 +5,7 @@ from tensorbow.input_ops.jpeg_headers import *
 from tensorbow.input_ops.picture_ops import *
 from tensorbow.ops import (
     box_choices,
+    glimpses,
     image_boxes,
     image_colors,
     image_edges,
@@ -13,6 +14,7 @@ from tensorbow.ops import (
     resizing,
 )
 from tensorbow.ops.box_choices import *
+from tensorbow.ops.glimpses import *
 from tensorbow.ops.image_boxes import *
 from tensorbow.ops.image_colors import *
 from tensorbow.ops.image_edges import *
@@ -23,6 +25,7 @@ from tensorbow.ops.resizing import *
 
 __all__ = ["extract_image_patches"]
 __all__ += box_choices.__all__
+__all__ += glimpses.__all__
 __all__ += image_boxes.__all__
 __all__ += image_colors.__all__
 __all__ += image_edges.__all__

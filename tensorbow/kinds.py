@@ -32,7 +32,7 @@ from tensorbow.call_errors import (
     of_call,
     remedy_of_unknown,
 )
-from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.specs import DType, TensorShape, UnknownRankError, as_dtype
 
 P = ParamSpec("P")
@@ -153,16 +153,20 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except (InvalidArgumentError, NotFoundError) as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             named = of_call(error, label, bound, no_tensors)
-            if named is error and is_function:
-                name_function(error, label)
-            if named is error:
+            try:
+                if named is not error:
+                    raise named from None
+                if is_function:
+                    name_function(error, label)
                 raise
-            raise named from None
+            finally:
+                del named  # or the error and this frame would keep each other, and what the frames hold
         except UnknownRankError:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
             raise InvalidArgumentError(f"{label}: {_without_rank(bound)}") from None
-        except MemoryError as error:
-            if isinstance(error, ResourceExhaustedError):
+        except (MemoryError, ValueError) as error:
+            is_too_big = isinstance(error, MemoryError) or str(error).startswith("array is too big")
+            if isinstance(error, TensorBowError) or not is_too_big:
                 raise
             raise ResourceExhaustedError(
                 f"{label}: {error or 'out of memory'}; give smaller sizes"

@@ -35,7 +35,7 @@ from tensorbow.ops.average_pooling import *
 from tensorbow.ops.candidate_samplers import *
 from tensorbow.ops.candidate_sampling import *
 from tensorbow.ops.conv import *
-from tensorbow.ops.conv1d import conv1d
+from tensorbow.ops.conv1d import conv1d, conv1d_transpose
 from tensorbow.ops.ctc import *
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
@@ -55,6 +55,7 @@ from tensorbow.ops.windowed import *
 
 __all__ = [
     "conv1d",
+    "conv1d_transpose",
     "depth_to_space",
     "relu",
     "rnn_cell",

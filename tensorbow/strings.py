@@ -1,6 +1,16 @@
 """`tb.strings`: ops of strings under TensorFlow's shorter names, in the dynamic mode."""
 
-from tensorbow.string_ops import as_string, reduce_join, regex_full_match, regex_replace, substr
+from tensorbow.string_ops import (
+    as_string,
+    reduce_join,
+    regex_full_match,
+    regex_replace,
+    substr,
+    unicode_decode,
+    unicode_encode,
+    unicode_split,
+    unicode_transcode,
+)
 from tensorbow.string_ops import string_join as join
 from tensorbow.string_ops import string_length as length
 from tensorbow.string_ops import string_lower as lower
@@ -25,5 +35,9 @@ __all__ = [
     "to_hash_bucket_fast",
     "to_hash_bucket_strong",
     "to_number",
+    "unicode_decode",
+    "unicode_encode",
+    "unicode_split",
+    "unicode_transcode",
     "upper",
 ]

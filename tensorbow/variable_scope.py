@@ -53,15 +53,15 @@ from tensorbow.kinds import (
     shown,
 )
 from tensorbow.ops.state import COMBINE
-from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
-from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
-from tensorbow.variables import (
+from tensorbow.ops.variable_aggregation import (
     AsAggregation,
     AsSynchronization,
-    Variable,
     VariableAggregation,
     VariableSynchronization,
 )
+from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
+from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
+from tensorbow.variables import Variable
 
 _STORE = "_variable_store"  # collection with the graph's single store
 

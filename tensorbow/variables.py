@@ -16,6 +16,7 @@ from tensorbow.graph import (
     ControlFlowContext,
     Graph,
     GraphKeys,
+    MadeByCreators,
     OpDef,
     Operation,
     Tensor,
@@ -72,7 +73,7 @@ def _read_slot(value: Any) -> tuple[Any, str, float]:
 Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, number)", _read_slot)]
 
 
-class Variable(TensorOperators):
+class Variable(TensorOperators, metaclass=MadeByCreators):
     """A tensor with state, as in TensorFlow 1.
 
     Reads and writes follow program order: an op sees the writes that were created before
@@ -160,6 +161,8 @@ class Variable(TensorOperators):
                     container=get_default_graph().current_container,
                     name=scope,
                 )
+                if owner is not None and not self._ref.op.colocation:
+                    self._ref.op.device = owner.op.device  # with its variable, whatever scope it is made in
             self.initial_value = initial
             self._initializer: Tensor = self._op(Assign)(self._ref, initial, name="Assign")
             self._read: Tensor = self._op(ReadVariable)(self._ref, name="read")

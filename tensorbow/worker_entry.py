@@ -62,7 +62,7 @@ class PrefixedLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the file."""
+        """Encoding of the file."""
         return str(self._file.encoding)
 
 
@@ -82,9 +82,11 @@ def main(arguments: list[str]) -> None:
     client: WatchClient | None = None
     status, reason = 0, ("", 0, "")
     try:
+        from scheduler.workers.job_warnings import share_warnings
         from scheduler.workers.watch_client import WATCH, WatchClient, reason_of, traceback_of
 
         client = WatchClient(os.environ[WATCH], number)
+        share_warnings(client.shows)
         _run(arguments)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -16,7 +17,12 @@ from hypothesis import settings
 import tensorbow as tb
 from tensorbow.devices.blas_threads import streams_limiting_blas
 from tensorbow.kernels import ReferenceBackend, backends
+from tensorbow.ops.definition import OPS
 from tensorbow.program import Backend
+
+if TYPE_CHECKING:
+    from tests.gpu_rig.counted import OpenedGpu
+    from tests.gpu_rig.emulated_cuda import EmulatedCuda
 
 settings.register_profile("no clock", deadline=None)  # an example may take as long as the machine lets it
 settings.load_profile("no clock")
@@ -59,6 +65,32 @@ def session(graph: tb.Graph) -> Iterator[tb.Session]:
     """A session over a default graph of the test's own."""
     with tb.Session() as made:
         yield made
+
+
+@pytest.fixture
+def runtime() -> Iterator[EmulatedCuda]:
+    """An emulated GPU; in `tests/gpu` the GPU of the machine."""
+    from tests.gpu_rig.runtimes import emulated_runtime
+
+    with emulated_runtime() as made:
+        yield made
+
+
+@pytest.fixture
+def opened() -> OpenedGpu:
+    """Opens emulated GPUs; the tests that take it run in `tests/gpu` on the GPU of the machine."""
+    from tests.gpu_rig.runtimes import emulated_runtime
+
+    return emulated_runtime
+
+
+@pytest.fixture
+def ops_of_the_test() -> Iterator[None]:
+    """Removes ops defined by a test."""
+    before = dict(OPS)
+    yield
+    OPS.clear()
+    OPS.update(before)
 
 
 @pytest.fixture

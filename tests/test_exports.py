@@ -61,7 +61,7 @@ def public_packages() -> list[str]:
             "signal",
             "sparse",
         ),
-        *("spectral", "strings", "train"),
+        *("spectral", "strings", "test", "train"),
     )
     names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):

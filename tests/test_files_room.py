@@ -45,6 +45,7 @@ OTHERS = {
     ("tensorbow/cli/program.py", "os.open"),  # /dev/null, for what nobody reads
     ("tensorbow/launcher.py", "os.open"),  # the same
     ("tensorbow/worker_entry.py", "os.open"),  # the same
+    ("scheduler/workers/memory_of_mpi.py", "os.open"),  # of the system, for a lock
     ("scheduler/workers/launching.py", "open"),  # of the system, about a process
     ("scheduler/workers/shared_memory.py", "read_text"),  # the same, about itself
     ("tensorbow/training/meta_graph_def.py", "json.loads"),  # of a graph that is there

@@ -11,11 +11,7 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tests.cluster.servers import servers_here
 
-
-@pytest.fixture(autouse=True)
-def graph() -> Iterator[tb.Graph]:
-    with tb.Graph().as_default() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 @pytest.fixture

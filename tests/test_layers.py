@@ -41,7 +41,7 @@ LAYERS = (
     ("scheduler.workers",),
     ("scheduler.decisions",),
     ("scheduler.options",),
-    ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
+    ("tensorbow.models", "tensorbow.data", "tensorbow.training", "tensorbow.testing"),
     ("tensorbow.cluster",),
     ("tensorbow.runtime",),
     ("tensorbow.executor",),
@@ -137,6 +137,7 @@ FACADES = {
     "tensorbow.spectral",
     "tensorbow.strings",
     "tensorbow.summary",
+    "tensorbow.test",
     "tensorbow.train",
 }
 ENTRIES = {"tensorbow.__main__", "tensorbow.launcher", "tensorbow.worker_entry"}  # above everything

@@ -284,3 +284,86 @@ def test_modules_have_the_functions_under_their_shorter_names():
     assert tb.io.decode_png is tb.image.decode_png
     assert tb.io.TFRecordWriter is tb.python_io.TFRecordWriter
     assert tb.io.gfile.makedirs is tb.gfile.MakeDirs
+
+
+def test_a_timer_of_hooks():
+    timer = tb.train.SecondOrStepTimer(every_steps=3)
+    assert (timer.last_triggered_step(), timer.should_trigger_for_step(1)) == (None, True)
+    assert timer.update_last_triggered_step(1) == (None, None)
+    assert [step for step in range(1, 6) if timer.should_trigger_for_step(step)] == [4, 5]
+    assert timer.update_last_triggered_step(5)[1] == 4
+    assert timer.last_triggered_step() == 5
+    timer.reset()
+    assert timer.should_trigger_for_step(5)
+    often = tb.train.SecondOrStepTimer(every_secs=1e-9)
+    often.update_last_triggered_step(2)
+    assert [often.should_trigger_for_step(step) for step in (2, 3)] == [False, True]
+    with pytest.raises(InvalidArgumentError, match="expected either every_steps or every_secs"):
+        tb.train.SecondOrStepTimer(1.0, 2)
+
+
+def test_assert_global_step():
+    tb.train.assert_global_step(tb.train.get_or_create_global_step())
+    for wrong in (tb.Variable(1.0), tb.constant([1, 2]), 3):
+        with pytest.raises(InvalidArgumentError, match=r"global.step.* expected"):
+            tb.train.assert_global_step(wrong)
+
+
+def test_a_singular_monitored_session(tmp_path):
+    step = tb.train.get_or_create_global_step()
+    path = f"{tmp_path}/model"
+    more = step.assign_add(2)
+    saver = tb.train.Saver()
+    with tb.train.SingularMonitoredSession(hooks=[tb.train.StopAtStepHook(last_step=4)]) as session:
+        while not session.should_stop():
+            session.run(more)
+        assert isinstance(session.raw_session(), tb.Session)
+        path = saver.save(session.raw_session(), path)
+    with pytest.raises(FailedPreconditionError, match="is closed"):
+        session.raw_session()
+    with tb.train.SingularMonitoredSession(checkpoint_filename_with_path=path) as session:
+        assert session.raw_session().run(step) == 4
+
+
+def test_savers_that_are_built_later(tmp_path):
+    v = tb.Variable(1.0, name="v")
+    saver = tb.train.Saver(defer_build=True, pad_step_number=True, name="backup")
+    w = tb.Variable(2.0, name="w")
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        with pytest.raises(FailedPreconditionError, match=r"call build\(\) before"):
+            saver.save(session, f"{tmp_path}/model")
+        saver.build()
+        path = saver.save(session, f"{tmp_path}/model", global_step=12)
+        session.run([v.assign(0.0), w.assign(0.0)])
+        saver.restore(session, path)
+        assert session.run([v, w]) == [1, 2]
+    assert path.endswith("model-00000012.safetensors")
+    assert saver.saver_def.restore_op_name == "backup/restore_all"
+    with pytest.raises(FailedPreconditionError, match="the saver is built"):
+        saver.build()
+
+
+def test_functions_that_make_variables():
+    calls = []
+
+    def fixed(next_creator, **arguments):
+        calls.append(("fixed", arguments["name"], arguments["trainable"]))
+        return next_creator(**{**arguments, "trainable": False})
+
+    def doubled(next_creator, **arguments):
+        calls.append(("doubled", arguments["name"], arguments["trainable"]))
+        return next_creator(**arguments) * 2.0
+
+    with tb.variable_creator_scope(doubled):
+        with tb.variable_creator_scope(fixed):
+            product = tb.Variable(3.0, name="v")
+        tb.Variable([1.0], name="u")
+    plain = tb.Variable(4.0)
+    assert calls == [("fixed", "v", None), ("doubled", "v", False), ("doubled", "u", None)]
+    assert tb.trainable_variables()[1:] == [plain]
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        assert session.run(product) == 6
+    with pytest.raises(InvalidArgumentError, match="variable_creator"), tb.variable_creator_scope("v"):
+        pass

@@ -49,7 +49,7 @@ SUBJECTS = {
     "Training of replicas": ("scheduler",),
     "Graphs": ("tensorbow.graph", "tensorbow.gradients", "tensorbow.ops.importing"),
     "Sessions": ("tensorbow.runtime",),
-    "Variables": ("tensorbow.variables", "tensorbow.variable_scope"),
+    "Variables": ("tensorbow.variables", "tensorbow.ops.variable_aggregation", "tensorbow.variable_scope"),
     "Placeholders and control": ("tensorbow.ops.control", "tensorbow.ops.constant"),
     "Elementwise functions": ("tensorbow.ops.elementwise", "tensorbow.ops.sums"),
     "Reductions": ("tensorbow.ops.reductions", "tensorbow.ops.cumulative"),

@@ -1,4 +1,4 @@
-"""A worker of asynchronous training: computes what its steps push, from the values that it pulled."""
+"""A worker of asynchronous training: pulls values, computes steps, pushes updates."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class StepCoordinator:
         self._heard_of(own, now_s)
 
     def leave(self, worker: int) -> None:
-        """A worker has no more inputs, or is lost: its step is not counted, and nobody waits for it."""
+        """Removes a worker without inputs, or lost: its step is not counted, and no worker waits for it."""
         own = self._progress[worker]
         if own.in_step:
             self.begun -= 1
@@ -85,7 +85,7 @@ class StepCoordinator:
             if self.begun == self.steps:
                 self._heard_of(own, now_s)
                 return
-            own.in_step = True  # nobody has taken it
+            own.in_step = True  # no other call has begun it
             self.begun += 1
         if not own.in_step:
             raise InternalError(f"worker {worker} ends a step that it has not begun")

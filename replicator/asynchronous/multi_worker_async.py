@@ -31,7 +31,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.optimizers import Optimizer
 from tensorbow.specs import Array
-from tensorbow.training import load_arrays, save_arrays
+from tensorbow.training import load_arrays, make_folder, save_arrays
 
 AsAnOptimizer = Annotated[Any, instance(Optimizer, PushingOptimizer, expected="an optimizer")]
 
@@ -85,7 +85,7 @@ class MultiWorkerAsyncReplicator:
         self._processes: AsyncProcesses | None = None
         self._state: Mapping[str, Array] | None = None  # at the beginning of the next training
         self._owns_folder = False  # its checkpoints are of this object's last training
-        self._goes_on = False  # `_state` is that of the checkpoints in the folder
+        self._goes_on = False  # `_state` comes from the folder's checkpoints
         self._last: Mapping[str, Array] | None = None  # when the last one ended
         self._names: list[str] = []  # of the model's variables
         self.steps_by_worker: list[int] = []
@@ -128,7 +128,8 @@ class MultiWorkerAsyncReplicator:
         operations. Raises an error of a worker's step or inputs, naming the worker, InvalidArgumentError or
         UnimplementedError for a step that cannot be asynchronous, InvalidArgumentError for one with fewer
         variables than there are shards, UnimplementedError without Ray, AlreadyExistsError for a folder with
-        another training's checkpoints. Begins with the values of the initialisers, or those of `restore`.
+        another training's checkpoints, ResourceExhaustedError or InvalidArgumentError for one that cannot be
+        made. Begins with the values of the initialisers, or those of `restore`.
         """
         if self._processes is not None:
             raise FailedPreconditionError("train: this Replicator trains already; end that loop first")
@@ -136,6 +137,8 @@ class MultiWorkerAsyncReplicator:
         return self._train(step_fn, inputs, steps)
 
     def _train(self, step_fn: Any, inputs: InputOptions, steps: int | None) -> Iterator[Any]:
+        if self._folder is not None:
+            make_folder(self._folder)  # before Ray starts, which takes seconds
         ray = ray_library(self._address)
         folder = Path(tempfile.mkdtemp(prefix="tensorbow-shards-")) if self._folder is None else self._folder
         staleness, timeout_s = self._limits

@@ -52,7 +52,7 @@ class Push:
 
 @dataclass(frozen=True)
 class SharedStep:
-    """All that the shards need to know of a step. written: names of variables that it assigns by itself."""
+    """Description of a step for the shards. written: names of variables that the step assigns."""
 
     variables: Sequence[SharedVariable]
     pushes: Sequence[Push]

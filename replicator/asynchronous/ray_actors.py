@@ -164,7 +164,7 @@ class CoordinatorActor:
                     self._changed.notify_all()
                     return answer == GO
                 await self._wait(LOOK_S)
-            return False  # its process is taken to have ended meanwhile, or a new one has begun
+            return False  # the process counts as ended, or a new one has begun
 
     async def _wait(self, longest_s: float) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 
 MOST_LEVELS = 8  # of functions that refer to others
+OURS = ("replicator", "scheduler", "tensorbow")
 
 
 def pickled(dumps: Callable[[Any], bytes], functions: dict[str, Any], more: Any = None) -> bytes:
@@ -41,12 +42,18 @@ def _can(dumps: Callable[[Any], bytes], value: Any) -> bool:
 
 
 def _culprit(dumps: Callable[[Any], bytes], function: Any) -> str:
-    """The innermost variable that a function refers to and that cannot be pickled, with its kind."""
+    """The innermost variable that a function refers to and that cannot be pickled, with its kind.
+
+    A field of an object is named with the object. Objects of this library are not looked into.
+    """
     name, found, seen = "it", function, {id(function)}
     for _ in range(MOST_LEVELS):
+        is_object = not isinstance(found, (FunctionType, MethodType, functools.partial))
+        if is_object and type(found).__module__.partition(".")[0] in OURS:
+            break
         for inner, value in _referred(found):
             if id(value) not in seen and not _can(dumps, value):
-                name, found = inner, value
+                name, found = (f"{name}.{inner}" if is_object else inner), value
                 seen.add(id(value))
                 break
         else:

@@ -169,7 +169,7 @@ class _GpuExchange:
         return first.record()
 
     def _join(self, number: int) -> None:
-        """Sums into the leader of a physical GPU, and copies there what its other devices own."""
+        """Sums into the leader of a physical GPU; copies the values of its other devices there."""
         self._adders[number].add()
         leader, *others = self._members[number][1]
         for crossing in self._crossings:

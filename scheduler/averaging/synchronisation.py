@@ -274,7 +274,7 @@ class Synchronisation:
         return 0 if self.ssgd_from is None else self.ssgd_from
 
     def require_z(self, replicas: int) -> None:
-        """Raises InvalidArgumentError for an option that so many replicas cannot have."""
+        """Raises InvalidArgumentError for an option that does not suit the number of replicas."""
         if self.backup and self.backup >= replicas:
             raise InvalidArgumentError(
                 f"backup: expected fewer than the {replicas} replicas, got {self.backup}; each round needs "

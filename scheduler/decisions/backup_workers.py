@@ -56,7 +56,7 @@ class BackupState:
         self._tasks: dict[tuple[int, int], Task] = {}  # by replica and round: neither finished nor dropped
         self._computing: dict[int, int] = {}  # by replica, the round of its task in flight
         self._current: set[int] = {*range(replicas)}  # replicas that have done the last update, or copied it
-        self._givers: set[int] = {*range(replicas)}  # those of them that have done it: nothing is on its way
+        self._givers: set[int] = {*range(replicas)}  # replicas that did the last update, not copied it
 
     def handle(self, *events: SchedulerEvent) -> list[Instruction]:
         """Processes events in order and returns what to do now. Raises InternalError for an illegal event."""

@@ -57,7 +57,7 @@ class SuccessiveHalving:
         return found[:-1]
 
     def stopped(self, epoch: int, scores: Mapping[int, Score]) -> set[int]:
-        """The members that end at a rung, of those that come to it now together, by their numbers."""
+        """Numbers of the members that end at a rung, among those that reach it together."""
         known = self.rungs.setdefault(epoch, {})
         known.update(scores)
         ranked = sorted(known, key=lambda number: (*(-part for part in known[number]), number))

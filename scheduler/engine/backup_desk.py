@@ -62,12 +62,12 @@ class JointDesk:
         self._machine = BackupState(sum(counts), backup, start, stop) if self._rank == 0 else None
         self._has_ended = False
         self._events: list[SchedulerEvent] = []  # of other workers, noted by worker 0
-        self._told: list[Instruction] = []  # by worker 0, to this one
+        self._told: list[Instruction] = []  # instructions of worker 0 for this worker
         self._updating: set[int] = set()  # workers from which worker 0 awaits the end of an update
         self._failed: SyncFailed | None = None  # the first of them
 
     def read(self, sender: int, message: Any) -> None:
-        """Takes note of a letter."""
+        """Stores a message of another worker."""
         if self._machine is None:
             self._told += message
         else:
@@ -91,7 +91,7 @@ class JointDesk:
         every = [*self._events, *self._joined(0, events)]
         self._events = []
         if self._has_ended:
-            return []  # what comes behind the last decision changes nothing
+            return []  # events after the last decision change nothing
         instructions: list[Instruction] = [
             RoundDone(event.round) for event in every if isinstance(event, SyncFinished)
         ]

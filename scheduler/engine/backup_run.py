@@ -97,7 +97,7 @@ class BackupRun(EngineRun):
             if not isinstance(transport := learners.transport, MemberTransport):
                 raise InternalError("backup workers of several processes met another transport")
             self._transport = transport
-        self._events: list[SchedulerEvent] = []  # noted, and not told to the machine
+        self._events: list[SchedulerEvent] = []  # not yet passed to the state machine
         self._batches: dict[tuple[int, int], ReadyBatch] = {}  # by batch number and round
         self._computing = 0  # tasks in flight
         self._members: Sequence[int] = ()  # replicas here of the update under way
@@ -106,7 +106,7 @@ class BackupRun(EngineRun):
         self._taking = Lock()  # held by the thread that takes messages
         self._untold: deque[RoundResults] = deque()  # to be handed out
         self._is_telling = False  # the program has results, so that another thread takes messages
-        self._error_meanwhile: BaseException | None = None  # of that thread
+        self._error_meanwhile: BaseException | None = None  # raised in that thread
         self._is_broken = False  # this worker launches nothing any more, while others may await it
         self._gave_up = False
 
@@ -117,7 +117,7 @@ class BackupRun(EngineRun):
 
     @property
     def begun(self) -> int:
-        """The first round that is not done: what has begun of it is stale when the run ends."""
+        """The first round that is not done; its gradients that are under way are stale when the run ends."""
         return self.awaited
 
     def take(self, message: Any) -> None:

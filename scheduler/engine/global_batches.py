@@ -60,4 +60,5 @@ def joined_results(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:
     stacked = np.stack(values)
     if stacked.dtype.kind in "iu":
         return np.floor_divide(stacked.sum(axis=0, dtype=np.int64), len(values)).astype(kind)[()]
-    return np.mean(stacked, axis=0, dtype=np.float64).astype(kind)[()]
+    wide = np.complex128 if stacked.dtype.kind == "c" else np.float64
+    return np.mean(stacked, axis=0, dtype=wide).astype(kind)[()]

@@ -319,7 +319,7 @@ class LearningEngine:
             self.steps_per_launch = steps
 
     def require_launches(self, steps: int) -> None:
-        """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
+        """Raises InvalidArgumentError if a launch of the selected step cannot have this number of rounds."""
         learners = self.learners
         if steps > learners.launcher.most_rounds:
             slow = learners.called_apart()
@@ -459,10 +459,11 @@ class LearningEngine:
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
         of a failed op, of the batch source or of `on_results`. After a failed op, or a label or index that
         is out of range, all replicas and z are as before its round, which is `round`: where some had gone on,
-        the rounds since a copy of the state are done again. With `fcfs`, with several workers, where a GPU is
-        lost, and where native code refuses another number that it has computed from arrays, replicas may be
-        some rounds apart, and `round` an earlier one: the error says so; go on from a checkpoint. Raises
-        AbortedError where another worker has failed.
+        the rounds since a copy of the state are done again. Where native code refuses another number that it
+        has computed from arrays, all begin `round` anew from z, as new replicas do: the error says so. With
+        `fcfs`, `none`, or several workers, and where a GPU is lost, replicas may be some rounds apart, and
+        `round` an earlier one: the error says so; go on from a checkpoint. Raises AbortedError where another
+        worker has failed.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
@@ -480,7 +481,7 @@ class LearningEngine:
                 if is_to_stop or ended == stop:
                     return ended
         finally:
-            if self._run is None:  # else it is another thread's, which has been asked
+            if self._run is None:  # else another thread's run, which `request_stop` has asked to end
                 self._stopping = False
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
@@ -665,7 +666,7 @@ class LearningEngine:
             with self._idle("restart", or_settled=True):
                 self._restart(round)
 
-    # What is left of it
+    # Values, and the end
 
     @checked
     def central_values(self, round: Count | None = None) -> dict[str, Array]:

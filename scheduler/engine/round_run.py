@@ -90,9 +90,7 @@ class RoundRun(EngineRun):
             except TensorBowError as error:
                 if self._lockstep is None:
                     raise
-                self._next -= (
-                    1  # an exchange between workers has failed, and nobody tells of the launch's end
-                )
+                self._next -= 1  # an exchange between workers has failed: no event reports the launch's end
                 self._fail(error)
         if self.in_flight:
             return
@@ -239,7 +237,7 @@ class RoundRun(EngineRun):
             self._hand_out(tasks, error is None)
         if error is not None:
             tasks.forget()
-            follows = isinstance(error, AbortedError)  # on that of another replica, maybe in a later launch
+            follows = isinstance(error, AbortedError)  # from another replica's error, maybe in a later launch
             if self.broken_at is None or (isinstance(self.error, AbortedError) and not follows):
                 self.broken_at = tasks.rounds.start + tasks.whole_rounds
                 self.is_whole = tasks.is_whole
@@ -257,7 +255,7 @@ class RoundRun(EngineRun):
         """Passes on the results of the rounds before the first one with a failed task. whole: none failed."""
         results = self._round_of(tasks) if whole and self._steps == 1 else self._rounds_of(tasks)
         if results is None or self._on_results is None or self.awaited != tasks.rounds.start:
-            return  # nobody asks, or the launch before was not done to its end
+            return  # without a receiver, or after a launch that did not end
         self.awaited += len(results.rounds)
         self._on_results(results)
 

@@ -124,7 +124,7 @@ class EngineRun(ABC):
             follows = is_mean and self._cause() is None
         error = lockstep.part(reason, follows=follows, told=told)
         if follows and is_mean and str(error).startswith(lockstep.name):
-            return  # no worker has found a cause, and this one tells of it
+            return  # no worker has found a cause: this one reports its own error
         if follows or not reason:
             self.error = error
             self._bad.clear()
@@ -151,7 +151,7 @@ class EngineRun(ABC):
 
     @abstractmethod
     def _task_of(self, round: int, batch_number: int) -> tuple[int, BatchInputs]:
-        """The replica of a task that has not finished well, and what it was trained on."""
+        """The replica of a task that has failed, and its batch."""
 
     def _require_number(self, batch: ReadyBatch) -> None:
         """Raises InvalidArgumentError for a batch number that is not below the number of replicas."""

@@ -40,7 +40,7 @@ from tensorbow.errors import (
 
 
 class TaskRun(EngineRun):
-    """First come, first served: the thin shell around the state machine that says who takes which batch."""
+    """First come, first served: a thin shell around the state machine that assigns batches to replicas."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TaskRun(EngineRun):
             synchronised=learners.synchronises,
             restarts_before=restarts_before,
         )
-        self._events: list[SchedulerEvent] = []  # noted, and not told to the machine
+        self._events: list[SchedulerEvent] = []  # not yet passed to the state machine
         self._batches: dict[tuple[int, int], ReadyBatch] = {}  # by batch number and round
         self._results: dict[int, dict[int, TaskResult]] = {}  # by round and batch number
 

@@ -10,11 +10,13 @@ from scheduler.engine.results import RoundResults
 from scheduler.engine.rollback import Rollback
 from scheduler.engine.round_run import RoundRun
 from scheduler.engine.runs import EngineRun
+from scheduler.replicas.learners import Learners
 from scheduler.replicas.parted_learners import AnyLearners
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import AbortedError, TensorBowError
 
 APART = "replicas may be some rounds apart now: go on from a checkpoint"
+ANEW = "some replicas had gone on: all begin anew from the central model"
 
 
 def undo(
@@ -26,7 +28,8 @@ def undo(
     end: Callable[[EngineRun], None],
 ) -> int | None:
     """Brings all replicas to the round in which an op has failed, and returns it; to an earlier one, and its
-    error, where another replica would have failed before. None where that cannot be: the error says so.
+    error, where another replica would have failed before. Replicas that cannot go back begin anew from the
+    central model, and without one they may be apart, which gives None: the error says so.
 
     run: has ended. begin, end: those of the engine.
     """
@@ -38,10 +41,14 @@ def undo(
     if learners.runs_executors:  # nothing behind the dynamic part fails
         return None if run.has_workers else round
     follows = isinstance(error, (AbortedError, CudaError))
-    if learners.launcher.may_refuse and isinstance(error, TensorBowError) and not follows:
-        run.error = type(error)(f"{error}; {APART}")
-        run.error.__cause__ = error
-    return None
+    if not learners.launcher.may_refuse or not isinstance(error, TensorBowError) or follows:
+        return None
+    begins_anew = isinstance(learners, Learners) and learners.synchronises and not run.has_workers
+    if isinstance(learners, Learners) and begins_anew:
+        learners.values.begin_anew(round)
+    run.error = type(error)(f"{error}; {ANEW if begins_anew else APART}")
+    run.error.__cause__ = error
+    return round if begins_anew else None
 
 
 def _go_back(

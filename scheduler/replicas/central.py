@@ -216,7 +216,7 @@ class CentralModel:
         return [name for name, ref in self.layout.refs().items() if ref.region is Region.WEIGHTS]
 
     def weights(self, copy: int) -> dict[str, Array]:
-        """z by variable name, copied from a copy of it."""
+        """z by variable name, from a copy of its memory."""
         return {name: self._read(name, copy) for name in self.names}
 
     def velocity(self) -> dict[str, Array]:

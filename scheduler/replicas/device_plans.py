@@ -64,7 +64,7 @@ class DevicePlans:
     def with_count(
         self, options: Synchronisation, replicas: int, specs: Sequence[TensorSpec] | None = None
     ) -> DevicePlans:
-        """The plans of this device for so many replicas on all. specs: of the inputs, by default the same."""
+        """Plans of this device for another number of replicas. specs: of the inputs, by default the same."""
         return DevicePlans(
             self._program,
             self._specs if specs is None else specs,
@@ -77,7 +77,7 @@ class DevicePlans:
         )
 
     def compile(self, program: AnyProgram, specs: Sequence[TensorSpec]) -> Executable:
-        """A step over these variables, compiled or found among those that are."""
+        """A step over these variables, newly compiled or found among the compiled ones."""
         in_shapes = program.exchange_ops - {AllSum} or any(
             map(self._synchroniser.averages_rows, program.definitions)
         )
@@ -100,7 +100,7 @@ class DevicePlans:
         return sum(self._layout.region_nbytes[region] for region in VARIABLES)
 
     def central_blocks(self, on_device: int) -> Blocks:
-        """Bytes of each allocation of z for so many replicas here; none where replicas never meet."""
+        """Bytes of each allocation of z for a number of replicas here; none where replicas never meet."""
         if not self.step.shares_memory:
             return []
         blocks = CentralModel.blocks(self.step, self._layout, self._synchroniser, on_device)
@@ -120,7 +120,7 @@ class DevicePlans:
         )
 
     def require_room(self, on_device: int, regained_nbytes: int = 0) -> None:
-        """Raises ResourceExhaustedError when not so many replicas fit on this device."""
+        """Raises ResourceExhaustedError if the replicas do not fit on this device."""
         require_room(
             self.device,
             on_device,
@@ -131,7 +131,7 @@ class DevicePlans:
         )
 
     def nbytes(self, on_device: int) -> int:
-        """Bytes that so many replicas take here, z included."""
+        """Bytes of a number of replicas on this device, z included."""
         return on_device * planned_nbytes(self.replica_blocks) + planned_nbytes(
             self.central_blocks(on_device)
         )

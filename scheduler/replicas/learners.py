@@ -174,7 +174,7 @@ class Learners:
         self.select(0)
 
     def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
-        """Has every device do what it does once for its replicas in a step, if there is anything."""
+        """Gives every device the work that a step does once for all its replicas, if there is any."""
         if not steps[0].shares_memory:
             return
         options, first = self.options, self.first
@@ -355,7 +355,7 @@ class Learners:
         )
 
     def _sends_halves(self, number: int) -> bool:
-        """True if all that replicas sum over the workers in a step is what they hand in as bfloat16."""
+        """True if a step sums nothing over the workers but values that replicas send as bfloat16."""
         return self.options.exchange_dtype is not None and not self._programs[number].exchanges
 
     def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:

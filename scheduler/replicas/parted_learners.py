@@ -286,7 +286,7 @@ class PartedValues:
             part.load_state_arrays(mine)
 
     def _split(self, values: Mapping[str, Array]) -> list[dict[str, Array]]:
-        """Values by part; the first one is given those that no part has, and refuses them."""
+        """Values by part; values that belong to no part go to the first, which refuses them."""
         own: list[dict[str, Array]] = [{} for _ in self._parts]
         for name, value in values.items():
             own[self._homes.get(name, 0)][name] = value

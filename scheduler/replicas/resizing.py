@@ -19,7 +19,7 @@ from tensorbow.specs import Array, TensorSpec
 
 
 class Resizing:
-    """A change of the number of replicas, when nothing is in flight; it changes nothing by itself.
+    """A change of the number of replicas, prepared when nothing is in flight; the replicas stay as they are.
 
     per_device: their numbers after it. origins: by replica after it, the number of the same one before, or
     None for a new one; both of this worker. values: everything that the next round depends on, by name as in
@@ -67,7 +67,7 @@ def made_again(
     options: Synchronisation,
     values: Mapping[str, Array],
 ) -> Learners:
-    """Learners as those that are closed, in another number, with these values of everything.
+    """New learners in place of closed ones, with another number of replicas and these values.
 
     results: by step, how many of a replica are kept.
     """

@@ -219,7 +219,7 @@ class TaskLauncher(Launcher):
         """Enqueues a copy of weights and slots to a replica with no task in flight, from one that does not
         write them before `combine`."""
         target, giver = self._replicas[index], self._replicas[source]
-        for event in self._copies.pop(index, ()):  # others may still read what it had
+        for event in self._copies.pop(index, ()):  # others may still read its former values
             target.group.compute.wait(event)
         self._copies.setdefault(source, []).append(target.copy_training_state(giver))
 
@@ -230,7 +230,7 @@ class TaskLauncher(Launcher):
 
     def take_state(self, index: int, take: Callable[[Array], None]) -> None:
         """Fills weights and slots of a replica with no task in flight with those of another process's."""
-        for event in self._copies.pop(index, ()):  # others may still read what it had
+        for event in self._copies.pop(index, ()):  # others may still read its former values
             event.synchronize()
         replica = self._replicas[index]
         for array in replica.training_state():
@@ -322,7 +322,7 @@ class _Segments:
         return self._executable.variants[variant]
 
     def conflicts(self, segment: int) -> Sequence[int]:
-        """Segments of devices that write what a replica's segment touches, or read what it writes."""
+        """Segments of devices that conflict with a replica's: one writes memory that the other touches."""
         found = self._conflicts.get(segment)
         if found is None:
             segments = self._executable.segments

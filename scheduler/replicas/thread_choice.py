@@ -18,7 +18,7 @@ SHORT_OF_EXECUTORS = 1.5e-3  # where the replicas' dynamic parts share the lock 
 FAR_TOO_LONG = 3  # times that: one window tells
 BRIEF = 1.5e-4  # seconds of a launch: during longer ones a request to stop would wait for the caller's thread
 WINDOW = 4  # launches at least that are timed together: they end in bursts, of as many as are launched ahead
-WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it; a pause may end them earlier
+WINDOW_S = 2e-3  # shortest window, longer than an interruption; a pause may end it earlier
 WARM_UP, MEASURED = 1, 5  # windows of each choice of threads
 GAIN = 0.95  # of the time: threads that are tried later must take less
 AGAIN_S = 30.0  # of launches, after which all is measured anew: the machine may have been busy, or be now
@@ -93,7 +93,7 @@ class ThreadChoice:
         """alone: there is one replica, whose own thread is the first replica's. short_s: see `SHORT`."""
         self._clock, self._alone, self._short_s = clock, alone, short_s
         self._trials: dict[int, _Trial] = {}  # by rounds of a launch
-        self._asked = _Trial(alone, short_s)  # of the launch last asked about
+        self._asked = _Trial(alone, short_s)  # of the last launch
         self._last: tuple[int, Threads] | None = None  # rounds and threads of the last launch
         self._began_s = 0.0  # when the current window began,
         self._launches = 0  # how many of its launches have ended,

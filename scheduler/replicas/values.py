@@ -104,7 +104,7 @@ class ReplicaValues:
             for name in values:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
-                if progress_of(name) in combined:  # z lacks nothing of it
+                if progress_of(name) in combined:  # z has all of its progress
                     replica.container.write(progress_of(name), 0)
         for model in self._central:
             weights = {name: values[name] for name in model.names if name in values}
@@ -127,11 +127,28 @@ class ReplicaValues:
                 del values[op.name]
             elif how == "sum" or (how == "mean" and joined):
                 values[op.name] = self._combined(op.name, how)
-        on_mean_from = self._variants.mean_gradient_from
-        if self._averages and (on_mean_from is None or round <= on_mean_from):
+        if self._has_central(round):
             for model in self._central[:1]:
                 values.update(model.weights(self._variants.newest_copy(round - 1)))
         return values
+
+    def _has_central(self, round: int) -> bool:
+        """True if the weights at the end of round `round` - 1 are those of z on the devices."""
+        on_mean_from = self._variants.mean_gradient_from
+        return self._averages and (on_mean_from is None or round <= on_mean_from)
+
+    def begin_anew(self, round: int) -> None:
+        """Has all replicas begin at a round as new ones do: from the central model, with fresh slots; u = 0.
+
+        For replicas that are apart, of which the central model is whole. Where all step on the mean gradient
+        it is replica 0, and its slots stay. The moving average of z stays, too.
+        """
+        values, average = self.central_values(round), [model.average() for model in self._central]
+        if not self._has_central(round):
+            values = {**self.replica_values(0), **values}
+        self.initialize(values)
+        for model, own in zip(self._central, average, strict=True):
+            model.write_average(own)
 
     def ema_values(self, round: int) -> dict[str, Array]:
         """`central_values`, with weights of the moving average of z.

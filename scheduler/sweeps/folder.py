@@ -222,7 +222,7 @@ class SweepFolder:
             # A run's records have rounds; compare and curves.png read no others.
             record["round"] = member.rounds * record["epoch"] // member.epochs
         if own:
-            own[-1] |= member.figures  # with those of the test examples
+            own[-1] |= member.figures  # figures of the test examples are added
         write_file(path / METRICS, b"".join(map(record_line, own)))
         return path
 

@@ -111,7 +111,7 @@ def bound_options(config: TrainingConfig) -> tuple[str, ...]:
 
 
 def grouped(members: Sequence[Member]) -> list[list[Member]]:
-    """Members by compiled step: one serves all that differ only in step scalars or options outside of it."""
+    """Members by compiled step, shared by those that differ only in step scalars or options outside it."""
     groups: dict[str, list[Member]] = {}
     for member in members:
         options, bound = member.config.to_dict(), bound_options(member.config)

@@ -9,9 +9,9 @@ from scheduler.replicas.replica_counts import MOST_REPLICAS
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, number, whole
 
-DEFAULT_PLACES = 64  # on each device: launches of so many short steps cost the host little
+DEFAULT_PLACES = 64  # on each device: enough short steps in a launch that the host's share is small
 HELD_OUT = 0.1  # of the training examples, unless the options say something else
-ENSEMBLE_MEMBERS = 8  # at least, if so many trained to their end
+ENSEMBLE_MEMBERS = 8  # at least, if enough have trained to their end
 
 
 @documents_options

@@ -120,7 +120,7 @@ class Sweep:
                     f"{epochs}"
                 )
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
-        self.ensemble_figures: dict[str, float] = {}  # of worker 0, as those of members
+        self.ensemble_figures: dict[str, float] = {}  # of worker 0, like the members' figures
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
@@ -225,7 +225,7 @@ class Sweep:
     # Running --------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Trains what is left; False if a stop was requested before the end.
+        """Trains what is left; False if a stop was requested while members had not ended.
 
         In either case writes the results, and the best member so far as the folder of a run.
         """
@@ -239,8 +239,9 @@ class Sweep:
                 break
             self._compare(stages[stage])
             first = 0
-        self.joint.by_first(self._finish)
-        return not self._stopping
+        finished = all(member.status in ENDED for member in self.members)
+        self.joint.by_first(lambda: self._finish(finished))
+        return finished
 
     def _stages(self) -> list[int | None]:
         """Epochs at which all groups wait for each other to be compared, and None for the end."""
@@ -470,9 +471,9 @@ class Sweep:
         self.folder.keep_only({member.number for member in self.kept})
         self.folder.keep_only_paused(member for member in self.members if member.status == PAUSED)
 
-    def _finish(self) -> None:
+    def _finish(self, finished: bool) -> None:
         """Writes results, the best member and the ensemble."""
-        if not self._stopping:
+        if finished:
             self._save_state({}, rungs={}, stage=len(self._stages()), group=len(self._groups), pool={})
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:

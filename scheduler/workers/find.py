@@ -61,7 +61,7 @@ def leave_to_worker_0() -> bool:
 
 def is_repeated() -> bool:
     """True if worker 0 of the job, which was started with the same command line, says what this one would."""
-    alone = worker_group.cache_info().currsize == 0 and WATCH not in os.environ  # nobody gathers the lines
+    alone = worker_group.cache_info().currsize == 0 and WATCH not in os.environ  # no watch
     return alone and _is_started_by_mpi() and bool(told(RANKS))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.workers.job_warnings import JobWarnings
+
 PATIENCE_S = 2.0  # from a worker's failure to the job's: others that fail of themselves tell so meanwhile
 ANSWER_S = 0.5  # for the others to say how far they are when a worker is lost
 LONGER = 10  # times as long as a step may evaluations and checkpoints take
@@ -63,7 +65,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
+    """Reason why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
 
     number: int
     text: str
@@ -80,6 +82,7 @@ class JobWatch:
         self.workers = [Watched(number) for number in range(size)]
         self.limit_s, self.start_limit_s, self.began = limit_s, start_limit_s, began
         self.folder: str | None = None  # output folder of the run, to go on in
+        self.warnings = JobWarnings()
 
     def heard(self, number: int, message: Mapping[str, Any], now: float) -> None:
         """Takes note of a message of a worker."""
@@ -101,6 +104,8 @@ class JobWatch:
             if name in message:
                 setattr(worker, name, message[name])
         self.folder = message.get("folder", self.folder)
+        if "warning" in message:
+            self.warnings.heard(number, str(message["warning"]), now)
         if "status" in message and worker.status is None:
             worker.status, worker.ended = int(message["status"]), now
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -10,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
 from scheduler.workers.find import OPEN_MPI
 from scheduler.workers.job_watch import NOBODY, START_S, Fault, JobWatch
+from scheduler.workers.memory_of_mpi import shared_memory_of_mpi
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_client import WATCH
 from scheduler.workers.watch_server import WatchServer
@@ -29,6 +31,7 @@ SOON_S = 1.0  # for mpirun when it is told, and for what it has printed
 
 ATTEMPT = "TENSORBOW_ATTEMPT"  # environment variable of workers: 0, and with each restart one more
 BAD_OPTION = 2  # exit status that a restart does not change
+TOLD_S = 5.0  # after a signal was passed on, until people are told that a second one ends all at once
 TICK_S = 0.05
 RULE = b"-" * 60  # begins the lines around mpirun's own messages
 OF_MPI = re.compile(rb"\x00*\[[^\]]*:\d+\] \*\*\* ")  # begins those of a worker's MPI, as "Socket closed"
@@ -101,6 +104,13 @@ class JobLaunch:
         environment = {**OPEN_MPI, **os.environ, **AS_ROOT, **job.environment, **own}
         program = [*job.program, *words]
         command = command_of(job.mpirun, job.workers, job.hosts, program, environment, job.more)
+        with shared_memory_of_mpi(alone=not job.hosts.slots) as memory:
+            return self._followed(server, command, {**memory, **environment})
+
+    def _followed(
+        self, server: WatchServer, command: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[Fault | None, int, JobWatch]:
+        """Starts mpirun and follows the job to its end."""
         try:
             process = subprocess.Popen(
                 command,
@@ -135,6 +145,7 @@ class JobLaunch:
     def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:
         """Follows the job until it ends, has a fault, or is interrupted twice."""
         over: float | None = None  # since when
+        told_s = math.inf
         while process.poll() is None:
             fault = server.step(TICK_S)
             if fault is not None:
@@ -154,6 +165,12 @@ class JobLaunch:
                     return None
                 server.tell({"signal": self._signals[0]})
                 self._told += 1
+                told_s = time.monotonic()
+            if self._told and told_s + TOLD_S < time.monotonic():
+                self._say(
+                    "launch: all workers are told to stop, and some still run; a second signal kills them"
+                )
+                told_s = math.inf
         for _ in range(3):
             server.step(0.0)  # last words
         return None
@@ -164,6 +181,9 @@ class JobLaunch:
             return None
         if watch.status is not None:
             return watch.fault(time.monotonic())
+        if returned is not None and returned < 0:
+            step = max(worker.round for worker in watch.workers)
+            return Fault(NOBODY, f"launch: mpirun was killed by {_signal_name(-returned)} at step {step}")
         if all(worker.heard is None for worker in watch.workers):
             if (number := errors.worker()) is not None:
                 return Fault(number, f"worker {number} was killed or has crashed before it had started")
@@ -171,6 +191,13 @@ class JobLaunch:
         fault = watch.fault(time.monotonic() + watch.limit_s + 1e3)
         left = next(worker for worker in watch.workers if worker.status is None or worker.status)
         return fault or Fault(left.number, f"{left.name} has ended {left.where}, and has not said how")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
@@ -183,10 +210,20 @@ def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(SOON_S)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # with what it has started on this machine to reach others
+    _kill_session(process.pid)
     process.wait()
     _kill_here(watch)
+
+
+def _kill_session(session: int) -> None:
+    """Kills mpirun and what it has started here to reach other machines: each ssh has a group of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(session, signal.SIGKILL)
+    with suppress(OSError):  # without /proc these end by themselves
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if os.getsid(int(entry)) == session:
+                    os.kill(int(entry), signal.SIGKILL)
 
 
 def _kill_here(watch: JobWatch) -> None:

@@ -1,4 +1,4 @@
-"""Messages between workers that come when they come, beside collective calls: for runs that wait for few."""
+"""Asynchronous messages between workers, beside collective calls, for runs with backup workers."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class Lockstep:
         self._has_parted = True
         helper: threading.Thread | None = None
         if not told:
-            # Others may wait for this worker in an exchange. If none does, they join it below.
+            # Others may wait for this worker in an exchange; otherwise they join it below.
             helper = threading.Thread(target=self._fail_exchange, daemon=True)
             self.control[1] += 1
             helper.start()

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.job_warnings import share_warnings
 from scheduler.workers.joining import own_limit_s
 from scheduler.workers.mpirun import Hosts
 from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
@@ -46,6 +47,7 @@ def watch(workers: WorkerGroup) -> None:
         contact = server.contact
     contact, watcher = workers.broadcast((contact, f"worker 0 ({hosts[0]}, process {os.getpid()})"))
     client = WatchClient(contact, workers.rank, watcher)
+    share_warnings(client.shows)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = partial(_end_job, client)
     ending = _Ending(client, serving)
@@ -113,7 +115,7 @@ def _serve(server: WatchServer) -> None:
             server.close()
             return
         if status:
-            close_clients()  # this process ends last: what it tells the others is to arrive
+            close_clients()  # this process ends last, so that its messages reach the others
             server.tell({"end": status})
             server.step(TICK_S)
             os._exit(status)

@@ -142,7 +142,7 @@ def _file(nbytes: int) -> int:
 
 
 def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
-    """What all workers have, and the first problem that one of them met."""
+    """Memory of all workers, mapped in this process, and the first problem that one of them met."""
     file, place, problem, memory = -1, ("", 0, 0), "", list[Array]()
     try:
         file = _file(nbytes)
@@ -158,7 +158,7 @@ def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
             memory = [_map(process, number, nbytes, process == os.getpid()) for _, process, number in places]
         except (OSError, ValueError) as error:
             problem = f"{workers.name}: {error}"
-    problems = workers.all_gather(problem)  # from here on all have opened what they can
+    problems = workers.all_gather(problem)  # all workers have opened their memory now
     if file >= 0:
         os.close(file)
     return memory, next(filter(None, problems), "")

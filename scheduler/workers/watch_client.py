@@ -26,7 +26,7 @@ GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
 OTHERS_S = 0.02  # between two looks whether the others have ended, too
 TURN_S, MOST_TURNS = 1.0, 4  # from one worker's line on the lost watch to the next one's
-MOST_SHOWN = 8000  # characters of an error's traceback
+MOST_SHOWN = 8000  # characters of an error's traceback, and of a warning
 
 
 E = TypeVar("E", bound=TensorBowError)
@@ -38,6 +38,11 @@ def tell_folder(folder: str) -> None:
     """Tells the process that started the job where this run's checkpoints are, for a restart."""
     for client in _clients:
         client.tell(folder=folder)
+
+
+def is_shown(warning: str) -> bool:
+    """True if the watch of the job shows a warning of this process, see `WatchClient.shows`."""
+    return any(client.shows(warning) for client in _clients)
 
 
 def close_clients() -> None:
@@ -67,8 +72,8 @@ class WatchClient:
         self.number, self._limit_s, self._watcher = number, float(limit), watcher
         self._socket = socket.create_connection((host, int(port)), CONNECT_S)
         self._socket.settimeout(CONNECT_S)
-        self._sending = threading.Lock()
-        self._parent = os.getppid()
+        self._sending = threading.RLock()  # what Python collects or a signal calls meanwhile may warn
+        self._process, self._parent = os.getpid(), os.getppid()
         self._is_closed = self._has_told_status = False
         about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}
         self.tell(**about)
@@ -93,6 +98,15 @@ class WatchClient:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
             return True
         return False
+
+    def shows(self, warning: str) -> bool:
+        """Tells the watch of a warning; True if that shows it, False if this process is to show it itself.
+
+        The watch shows those of other workers than 0, each once. At the end of the program nobody listens.
+        """
+        if self._is_closed or self._has_told_status or os.getpid() != self._process:  # or in a forked process
+            return False
+        return self.tell(warning=warning[:MOST_SHOWN]) and self.number > 0
 
     def fail(self, status: int, reason: str = "", follows: int = 0, shown: str = "") -> NoReturn:
         """Reports that the program has failed, and ends the process when all others have, or are told to.

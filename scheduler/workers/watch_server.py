@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import os
 import secrets
 import selectors
@@ -72,7 +73,7 @@ class WatchServer:
         self.contact = f"{host}:{port}:{self._secret}:{limit_s:g}"  # for WatchClient
 
     def step(self, timeout_s: float) -> Fault | None:
-        """Hears what comes within a time; returns the job's fault, if it has one."""
+        """Hears what comes within a time, and shows warnings; returns the job's fault, if it has one."""
         for key, _ in self._selector.select(timeout_s):
             if key.fileobj is self._listening:
                 self._accept()
@@ -82,7 +83,14 @@ class WatchServer:
         if now - self._beaten >= self._beat_s:
             self._beaten = now
             self.tell({"beat": 1})
-        return self.watch.fault(now)
+        fault = self.watch.fault(now)
+        self._show_warnings(now if fault is None and self.watch.status is None else math.inf)
+        return fault
+
+    def _show_warnings(self, now: float) -> None:
+        if lines := self.watch.warnings.due(now):
+            with suppress(OSError):
+                os.write(2, lines.encode())
 
     def tell(self, message: dict[str, Any]) -> None:
         """Sends a message to all workers; those that cannot be reached are not waited for."""
@@ -95,6 +103,7 @@ class WatchServer:
     def close(self) -> None:
         """Tells the workers that nobody watches any more, and closes; idempotent."""
         self.tell({"bye": 1})
+        self._show_warnings(math.inf)
         for connection in [*self._connections.values()]:
             self._drop(connection)
         with suppress(KeyError):

@@ -41,14 +41,17 @@ def _text(path: Any) -> str:
     return text
 
 
-def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
-    """Path of a new file: `save_path[-step].safetensors`. Raises InvalidArgumentError for no file name."""
+def file_to_save(save_path: str | os.PathLike[str], step: int | None, digits: int = 1) -> Path:
+    """Path of a new file: `save_path[-step].safetensors`. Raises InvalidArgumentError for no file name.
+
+    digits: least number of digits of the step.
+    """
     text = _text(save_path)
     if os.path.basename(text) in ("", ".", ".."):
         raise InvalidArgumentError(
             f"Saver: expected save_path to be the path of a file, as 'run/model', got {text!r:.80}"
         )
-    return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step}'}{SUFFIX}")
+    return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step:0{digits}d}'}{SUFFIX}")
 
 
 def existing_file(save_path: str | os.PathLike[str]) -> Path:

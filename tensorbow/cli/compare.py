@@ -68,7 +68,7 @@ def compare(
     RUN: the folder of a run, also of one that is still going on.
     """
     if picture is not None:
-        require_picture("--picture", picture)
+        require_picture(picture)
     records = [RunRecord.read(run) for run in dict.fromkeys(runs)]
     given, mode = (None, None) if metric is None else metric_and_mode(metric)
     name = _metric(records, given)

@@ -316,7 +316,7 @@ def evaluate(
 ) -> None:
     """Print loss and metrics of a trained model, by default on the data of its run."""
     if picture is not None:
-        require_picture("--picture", picture)
+        require_picture(picture)
     given = _read_options_of_data(data_given)
     with _opened(model, device, replica, ema, best, ensemble) as trained:
         if trained.classes is None and (metrics or picture is not None):
@@ -404,7 +404,7 @@ def evaluate(
 )
 @click.option(
     "--calibration",
-    type=click.IntRange(1),
+    type=click.IntRange(1, (1 << 31) - 1),
     metavar="N",
     default=CALIBRATION,
     show_default=True,

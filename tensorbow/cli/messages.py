@@ -39,10 +39,14 @@ def shortened(text: str) -> str:
 
 
 class _Said(logging.Handler):
-    """Log handler that prints each warning by `say`."""
+    """Log handler that prints each warning by `say`, or has the watch of a job do so."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"warning: {record.getMessage()}")
+        from scheduler.workers.watch_client import is_shown  # here: most runs have no warnings
+
+        text = f"warning: {record.getMessage()}"
+        if not is_shown(line_of(text)):
+            say(text)
 
 
 @contextlib.contextmanager

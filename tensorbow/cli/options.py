@@ -394,16 +394,16 @@ def require_writable(option: str, path: Path) -> None:
         raise OptionValueError(f"{option}: {error}") from error
 
 
-def require_picture(option: str, path: Path) -> None:
-    """Raises OptionValueError for a picture's path that cannot be written or whose ending is not a format.
+def require_picture(path: Path) -> None:
+    """Raises OptionValueError for a path of --picture that cannot be written or whose ending is not a format.
 
     Raises FailedPreconditionError without matplotlib.
     """
     if path.suffix.lower().removeprefix(".") not in FORMATS:
         kinds = ", ".join(f".{name}" for name in FORMATS)
-        raise OptionValueError(f"{option}: expected a file that ends in one of {kinds}, got {str(path)!r}")
-    require_matplotlib(option)
-    require_writable(option, path)
+        raise OptionValueError(f"--picture: expected a file that ends in one of {kinds}, got {str(path)!r}")
+    require_matplotlib("--picture")
+    require_writable("--picture", path)
 
 
 def _default_output(config: TrainingConfig) -> str:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status, message = _run(words, signals)
         except BaseException as error:
             status, message = _ending(error, signals)
-            is_told = getattr(error, "is_told", False)  # by worker 0, whose error it is
+            is_told = getattr(error, "is_told", False)  # worker 0 has reported its error
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
         signals.nothing_to_save = arguments is None

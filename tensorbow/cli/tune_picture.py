@@ -19,7 +19,7 @@ class ThroughputPicture:
         Raises FailedPreconditionError without matplotlib.
         """
         self.path = path
-        require_picture("--picture", path)
+        require_picture(path)
 
     def draw(self, config: TrainingConfig, result: TuningResult) -> None:
         """Plots medians, ranges of windows, and the choice; a line for each mode of replicas.

@@ -140,7 +140,7 @@ class Pending:
         self._late: list[str] = []  # what tasks said that came to the limit
         self._given_up_s = None if limit is None else time.monotonic() + limit.left_s + GRACE_S
         self._waiting: dict[Connection, TaskLink] = {}
-        self._asked: list[TaskLink] = []  # all of them: what one has sent may be lost on the way to another
+        self._asked: list[TaskLink] = []  # all tasks: a message from one to another may be lost
         self._answers: dict[str, Answer] = {}
         self._checked_s = time.monotonic()
         self._cancelled: TensorBowError | None = None

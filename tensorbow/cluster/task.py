@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
-from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
+from tensorbow.cluster.peer_links import PeerLinks
 from tensorbow.cluster.run_limit import RunLimit
 from tensorbow.cluster.sent_graph import CONTAINER, container_of
-from tensorbow.cluster.task_errors import named
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import (
@@ -34,7 +33,6 @@ from tensorbow.errors import (
     InvalidArgumentError,
     NotFoundError,
     TensorBowError,
-    UnavailableError,
 )
 from tensorbow.executor import InterOpPool, PoolShare, TaskPool, threads_beside_caller
 from tensorbow.graph import DEAD, Graph, GraphDef, Operation, Resources, Tensor
@@ -45,7 +43,7 @@ from tensorbow.program import Region
 from tensorbow.queues.named_objects import NamedObjects
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
-CONNECT_S = 10.0  # to another task, in a step: its server was there when the session was made
+CLOSE_S = 10.0  # for running steps to end
 LATE_S = 60.0  # how long values of a run that has not begun are kept
 MOST_LATE = 1 << 12  # such runs
 
@@ -79,7 +77,7 @@ class ClusterTask:
         self.name = task_name(job, index)
         self.incarnation = uuid.uuid4().hex
         self.token = token
-        self._addresses = cluster.tasks()
+        self._peers = PeerLinks(self.name, cluster.tasks(), token)
         self._label = f"task {self.name} {next(_numbers)}"
         self._threads = threads
         self._pool = InterOpPool(threads_beside_caller(threads), self._label)  # of all sessions
@@ -91,7 +89,6 @@ class ClusterTask:
         self._given_up: OrderedDict[str, None] = OrderedDict()  # failed runs, whose late values are dropped
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
-        self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
         self._failed: list[tuple[Arrivals, TaskStep]] = []  # steps that failed, not yet closed
         self._parts: dict[str, tuple[DynamicPart, dict[str, str]]] = {}  # with the tasks' incarnations
         self._objects = NamedObjects()  # queues and the like, which sessions share
@@ -100,7 +97,7 @@ class ClusterTask:
         self._closed = False
 
     def describe(self) -> dict[str, Any]:
-        """What a client learns of the task: its name, its cluster, its devices."""
+        """The task for a client: name, incarnation, cluster and devices."""
         return {
             "task": self.name,
             "incarnation": self.incarnation,
@@ -435,48 +432,14 @@ class ClusterTask:
         dead: Sequence[str] = (),
     ) -> None:
         """Sends a message to another task. dead: keys of tensors that have no value in this run."""
-        incarnation = incarnations.get(task, "")
-        connection = self._peer(task, incarnation)
-        try:
-            header = {"op": "data", "run": run, "stages": stages, "keys": keys}
-            connection.send({**header, "dead": list(dead)} if dead else header, arrays)
-        except BaseException:
-            connection.close()
-            raise
-        with self._lock:
-            if not self._closed:
-                self._peers.setdefault((task, incarnation), []).append(connection)
-                return
-        connection.close()
-
-    def _peer(self, task: str, incarnation: str) -> Connection:
-        """A connection to another task that nobody else uses; the same process that the session knows."""
-        with self._lock:
-            idle = self._peers.get((task, incarnation), [])
-            while idle:
-                connection = idle.pop()
-                if not connection.ended():
-                    return connection
-                connection.close()
-        hello = {"op": "hello", "purpose": "peer", "from": self.name}
-        connection = connect(self._addresses[task], self.token, hello, task, CONNECT_S)
-        if connection.welcome.get("incarnation") != incarnation:
-            connection.close()
-            raise named(UnavailableError(f"{task} was started anew; make a new session"), task)
-        return connection
+        header = {"op": "data", "run": run, "stages": stages, "keys": keys}
+        self._peers.send(
+            task, incarnations.get(task, ""), {**header, "dead": list(dead)} if dead else header, arrays
+        )
 
     def check_links(self) -> None:
         """Raises UnavailableError if a link to another task does not carry what was sent."""
-        with self._lock:
-            for (task, _), idle in self._peers.items():
-                for connection in idle[:]:
-                    if connection.cut():
-                        idle.remove(connection)
-                        connection.close()
-                        raise UnavailableError(
-                            f"the link from {self.name} to {task} is cut; restore it, and make a new session "
-                            "that restores the last checkpoint"
-                        )
+        self._peers.check()
 
     def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
@@ -520,7 +483,7 @@ class ClusterTask:
             variables.grow(op for op in ops if op.definition is VariableReference and op.device == name)
 
     def without_value(self, names: Mapping[str, Sequence[str]]) -> list[str]:
-        """Those variables, by full name of the device, that have no value."""
+        """Names of the variables without a value. names: by full name of the device."""
         with self._lock:
             places = {device: self._variables.get(device) for device in names}
         missing: list[str] = []
@@ -552,20 +515,17 @@ class ClusterTask:
         with self._lock:
             self._closed = True
             runs, steps = list(self._runs.values()), list(self._steps)
-            peers = [connection for idle in self._peers.values() for connection in idle]
-            self._peers.clear()
             parts, resources = list(self._parts), list(self._resources.values())
             for part, _ in self._parts.values():
                 part.cancel(AbortedError(f"{self.name} closes"))
         for run in runs:
             run.abort(AbortedError(f"{self.name} closes"))
-        for connection in peers:
-            connection.close()
+        self._peers.close()
         self.release([*parts, *steps])
         self._objects.forget(None)
         for each in resources:
             each.close()
-        deadline = time.monotonic() + CONNECT_S
+        deadline = time.monotonic() + CLOSE_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
         self._pool.close()

@@ -31,7 +31,7 @@ Post = Callable[[str, "list[int]", "list[str]", "list[Array]"], None]  # task, s
 
 
 class Arrivals:
-    """What has arrived for one run of a step on one task: ended stages, and values by key."""
+    """Arrivals for one run of a step on one task: ended stages, and values by key."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -78,7 +78,7 @@ class TaskVariables:
             )
 
     def without_value(self, names: Iterable[str]) -> list[str]:
-        """Those of these variables that have no value yet, sorted."""
+        """The variables among these that have no value yet, sorted."""
         return sorted(set(names) - self._initialized)
 
     def mark(self, names: Iterable[str]) -> None:

@@ -210,7 +210,8 @@ class _Folder:
             taken = int(bool(pred))
             values[op.outputs[taken]], values[op.outputs[1 - taken]] = values[op.inputs[0]], DEAD
         elif flow == "merge":
-            alive = [values[t] for t in op.inputs if values[t] is not DEAD]
+            # The NextIteration of a loop in a dead branch comes later.
+            alive = [value for t in op.inputs if (value := values.get(t, DEAD)) is not DEAD]
             if alive:
                 values[op.outputs[0]] = alive[0]
             else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from allocators import Lifetime, SlabPlan, plan_slab
+from allocators.granule import round_up
 from tensorbow.compiler.group import SegmentDraft
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InternalError
@@ -125,20 +126,19 @@ def live_nbytes(program: Program, drafts: Sequence[SegmentDraft], layout: Variab
     changes = [0] * (len(units) + 2)
     for storage in dict.fromkeys(storages.values()):
         if storage.home is None and storage not in handed:
-            changes[storage.first] += _aligned(storage.nbytes)
-            changes[storage.last + 1] -= _aligned(storage.nbytes)
-    scratch = (0 if unit in once else sum(_aligned(spec.nbytes) for spec in unit.scratch) for unit in units)
+            changes[storage.first] += round_up(storage.nbytes, ALIGNMENT)
+            changes[storage.last + 1] -= round_up(storage.nbytes, ALIGNMENT)
+    scratch = (
+        0 if unit in once else sum(round_up(spec.nbytes, ALIGNMENT) for spec in unit.scratch)
+        for unit in units
+    )
     return [nbytes + own for nbytes, own in zip(accumulate(changes), scratch, strict=False)]
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _end(region: Region, refs: Sequence[Ref]) -> int:
     """The aligned end of the last of some refs in a region."""
     end = max((ref.offset + ref.nbytes for ref in refs if ref.region is region), default=0)
-    return _aligned(end)
+    return round_up(end, ALIGNMENT)
 
 
 def _assign_once(unit: Unit, storages: dict[Value, _Storage], results: _Packer, handed: _Packer) -> None:

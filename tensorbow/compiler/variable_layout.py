@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from allocators.granule import round_up
 from tensorbow.errors import NotFoundError
 from tensorbow.graph import Graph, Operation
 from tensorbow.ops.state import VariableReference
@@ -68,7 +69,7 @@ class VariableLayout:
             if offset > start:
                 flat = Ref(region, start, ((offset - start) // dtype.size,), dtype)
                 self._flat.setdefault(region, []).append(flat)
-                offset = _aligned(offset)
+                offset = round_up(offset, ALIGNMENT)
         return offset
 
     def _mirror(self, slots: Sequence[Operation]) -> int:
@@ -94,7 +95,7 @@ class VariableLayout:
         for slot in others:
             ref = Ref(Region.SLOTS, offset, slot.outputs[0].spec.extents, slot.attrs["dtype"])
             self._refs[slot.name] = ref
-            offset = _aligned(offset + ref.nbytes)
+            offset = round_up(offset + ref.nbytes, ALIGNMENT)
         return offset
 
     def ref(self, variable: str) -> Ref:
@@ -112,7 +113,3 @@ class VariableLayout:
     def flat(self, region: Region) -> tuple[Ref, ...]:
         """The flat vectors of WEIGHTS or STATISTICS, one per dtype."""
         return tuple(self._flat.get(region, ()))
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -10,8 +10,9 @@ from tensorbow.control_flow.slices import SlicesNest, opened
 from tensorbow.control_flow.tensor_array import TensorArray
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import ControlFlowContext, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Flag, Function, Name, checked, whole
+from tensorbow.kinds import Flag, Function, Name, called, checked, whole
 from tensorbow.nest import flatten, pack
+from tensorbow.ops.argument_kinds import CountOrTensor
 from tensorbow.ops.control import identity, stop_gradient
 from tensorbow.ops.control_flow import LoopCond, common_shape
 from tensorbow.ops.elementwise import add, less, logical_and
@@ -33,7 +34,7 @@ def while_loop(
     back_prop: Flag = True,
     swap_memory: Flag = False,
     name: Name = None,
-    maximum_iterations: Any = None,
+    maximum_iterations: CountOrTensor | None = None,
     return_same_structure: Flag = False,
 ) -> Any:
     """Repeats `body` while `cond` is true, and returns the loop variables after the last iteration.
@@ -65,6 +66,7 @@ def while_loop(
     if not leaves:
         raise InvalidArgumentError("while_loop: loop_vars is empty; give at least one tensor")
     shapes = _invariants(nest, leaves, shape_invariants)
+    of_variables = "a function of the loop variables"
 
     def with_arrays(values: Sequence[Tensor]) -> list[Any]:
         return [arrays[n].with_flow(each) if n in arrays else each for n, each in enumerate(values)]
@@ -74,10 +76,11 @@ def while_loop(
         return packed if isinstance(nest, (list, tuple)) and not hasattr(nest, "_fields") else (packed,)
 
     def condition(values: Sequence[Tensor]) -> Any:
-        return cond(*unpacked(values))
+        return called(cond, *unpacked(values), op="while_loop", argument="cond", expected=of_variables)
 
     def following(values: Sequence[Tensor]) -> Sequence[Any]:
-        result = opened(body(*unpacked(values)))
+        given = unpacked(values)
+        result = opened(called(body, *given, op="while_loop", argument="body", expected=of_variables))
         single = isinstance(nest, (list, tuple)) and len(nest) == 1
         if single and not (isinstance(result, (list, tuple)) and len(result) == 1):
             result = [result]

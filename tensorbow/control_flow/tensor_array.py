@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, Flag, Name, checked
-from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape
+from tensorbow.kinds import AsDType, Flag, Name, checked, or_tensor, whole
+from tensorbow.ops.argument_kinds import INT32, StaticShape
 from tensorbow.ops.broadcasting import shape as shape_of
 from tensorbow.ops.control import identity, no_op
 from tensorbow.ops.filling import range as range_of
@@ -40,7 +40,7 @@ class TensorArray:
     def __init__(
         self,
         dtype: AsDType,
-        size: CountOrTensor | None = None,
+        size: Annotated[Any, or_tensor(whole(0, INT32 - 1))] | None = None,
         dynamic_size: Flag = False,
         clear_after_read: Flag | None = None,
         tensor_array_name: Name = None,

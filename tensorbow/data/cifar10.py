@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.augmentation import CropAndFlip
-from tensorbow.data.dataset_files import data_folder, find_file
+from tensorbow.data.dataset_files import damaged, data_folder, find_file
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
 from tensorbow.data.pickles import read_pickled_dict
-from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError, TensorBowError
+from tensorbow.errors import NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown
 from tensorbow.kinds import AsPath, checked
 
@@ -62,7 +62,7 @@ def _read(path: Path) -> Split:
     planes, labels = _read_binary(path) if path.suffix == ".bin" else _read_python(path)
     if labels.max() >= _CLASSES or labels.min() < 0:
         first = int(np.argmax((labels >= _CLASSES) | (labels < 0)))
-        raise _fault(path, f"label {first} is {labels[first]}, and labels are 0..{_CLASSES - 1}")
+        raise damaged(path, f"label {first} is {labels[first]}, and labels are 0..{_CLASSES - 1}")
     pictures = planes.reshape(-1, _CHANNELS, _SIZE, _SIZE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(pictures), labels
 
@@ -72,14 +72,14 @@ def _read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         with open_to_read(path) as file:
             nbytes = os.fstat(file.fileno()).st_size
             if nbytes == 0 or nbytes % _RECORD or nbytes > _MAXIMUM_EXAMPLES * _RECORD:
-                raise _fault(path, f"it has {nbytes:,} bytes, and records have {_RECORD:,}")
+                raise damaged(path, f"it has {nbytes:,} bytes, and records have {_RECORD:,}")
             records = np.fromfile(file, np.uint8, count=nbytes)
     except TensorBowError:
         raise
     except MemoryError as error:
         raise ResourceExhaustedError(f"the content of {shown(path)} does not fit into memory") from error
     if records.size != nbytes:
-        raise _fault(path, f"it ended after {records.size:,} of {nbytes:,} bytes")
+        raise damaged(path, f"it ended after {records.size:,} of {nbytes:,} bytes")
     records = records.reshape(-1, _RECORD)
     return records[:, 1:], records[:, 0].astype(np.int64)
 
@@ -89,16 +89,12 @@ def _read_python(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     pictures: Any = values.get("data")
     labels: Any = values.get("labels")
     if not isinstance(pictures, np.ndarray) or pictures.ndim != 2 or pictures.shape[1] != _PIXELS:
-        raise _fault(path, f"'data' is no array of bytes [examples, {_PIXELS}]")
+        raise damaged(path, f"'data' is no array of bytes [examples, {_PIXELS}]")
     if not isinstance(labels, list) or len(labels) != len(pictures) or not len(pictures):
-        raise _fault(path, f"'labels' is no list of {len(pictures)} numbers, one for each picture")
+        raise damaged(path, f"'labels' is no list of {len(pictures)} numbers, one for each picture")
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise _fault(path, f"'labels' holds other than numbers 0..{_CLASSES - 1}")
+        raise damaged(path, f"'labels' holds other than numbers 0..{_CLASSES - 1}")
     return pictures, np.array(labels, np.int64)
-
-
-def _fault(path: Path, what: str) -> DataLossError:
-    return DataLossError(f"{shown(path)} is damaged or not the file expected: {what}; get it again")
 
 
 @checked
@@ -116,7 +112,7 @@ def load_cifar10(data_dir: AsPath | None = None) -> tuple[ImageDataset, ImageDat
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     mean, std = pixel_statistics(images)
     if std == 0:
-        raise _fault(train_paths[0], "all pixels are equal")
+        raise damaged(train_paths[0], "all pixels are equal")
     return (
         ImageDataset("cifar10/train", images, labels, _CLASSES, mean, std, CropAndFlip()),
         ImageDataset("cifar10/test", *test, _CLASSES, mean, std),

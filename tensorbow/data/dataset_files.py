@@ -7,7 +7,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.files import shown
 
 DATA_DIR_VARIABLE = "TENSORBOW_DATA"
@@ -73,3 +73,8 @@ def find_file(folder: Path, names: Sequence[str]) -> Path | None:
             raise FailedPreconditionError(f"{shown(path)} is not a regular file; remove or replace it")
         return path
     return None
+
+
+def damaged(path: Path, what: str) -> DataLossError:
+    """The error for a file of a data set with a content that is not the one expected."""
+    return DataLossError(f"{shown(path)} is damaged or not the file expected: {what}; get it again")

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.errors import DataLossError, ResourceExhaustedError, TensorBowError
+from tensorbow.data.dataset_files import damaged
+from tensorbow.errors import ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown
 from tensorbow.input_ops.decoding import IDX_TYPES
 
@@ -54,15 +55,11 @@ def read_idx(
                 limit = nbytes * _DEFLATE_LIMIT
                 return _read(path, unpacked, limit, dimensions, maximum_length, packed=True)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _fault(path, f"its gzip data is truncated or corrupt ({error})") from error
+        raise damaged(path, f"its gzip data is truncated or corrupt ({error})") from error
     except TensorBowError:
         raise
     except MemoryError as error:
         raise ResourceExhaustedError(f"the content of {shown(path)} does not fit into memory") from error
-
-
-def _fault(path: Path, what: str) -> DataLossError:
-    return DataLossError(f"{shown(path)} is damaged or not the file expected: {what}; get it again")
 
 
 def _read(
@@ -80,7 +77,7 @@ def _read(
     declared = header_nbytes + nbytes
     if declared > nbytes_limit or (not packed and declared < nbytes_limit):
         holder = "a gzip file of this size cannot hold more than" if packed else "the file has"
-        raise _fault(
+        raise damaged(
             path, f"its header declares {list(shape)}, {declared} bytes in all, but {holder} {nbytes_limit}"
         )
     values = np.empty(nbytes, np.uint8)
@@ -89,10 +86,10 @@ def _read(
     while got < nbytes:
         count = file.readinto(view[got : got + _CHUNK])
         if not count:
-            raise _fault(path, f"its header declares {nbytes} bytes of values, but only {got} follow")
+            raise damaged(path, f"its header declares {nbytes} bytes of values, but only {got} follow")
         got += count
     if file.read(1):  # also makes gzip verify its checksum
-        raise _fault(path, f"more bytes follow than the {nbytes} its header declares")
+        raise damaged(path, f"more bytes follow than the {nbytes} its header declares")
     return values.reshape(shape)
 
 
@@ -101,21 +98,21 @@ def _read_shape(
 ) -> tuple[int, ...]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in IDX_TYPES:
-        raise _fault(
+        raise damaged(
             path, f"an IDX file starts with 00 00, a type and a rank, this one with {magic.hex(' ')!r}"
         )
     code, rank = magic[2], magic[3]
     if code != _UNSIGNED_BYTE:
-        raise _fault(path, f"it holds {IDX_TYPES[code]} (type {code:#04x}) where uint8 (0x08) is expected")
+        raise damaged(path, f"it holds {IDX_TYPES[code]} (type {code:#04x}) where uint8 (0x08) is expected")
     if rank != len(dimensions):
-        raise _fault(path, f"it has {rank} dimensions where {len(dimensions)} are expected")
+        raise damaged(path, f"it has {rank} dimensions where {len(dimensions)} are expected")
     sizes = file.read(4 * rank)
     if len(sizes) < 4 * rank:
-        raise _fault(path, f"it ends within its header, after {4 + len(sizes)} bytes")
+        raise damaged(path, f"it ends within its header, after {4 + len(sizes)} bytes")
     shape = struct.unpack(f">{rank}I", sizes)
     for axis, (size, expected) in enumerate(zip(shape, dimensions, strict=True)):
         if expected is None and not 1 <= size <= maximum_length:
-            raise _fault(path, f"dimension {axis} is {size}, and from 1 to {maximum_length} are accepted")
+            raise damaged(path, f"dimension {axis} is {size}, and from 1 to {maximum_length} are accepted")
         if expected is not None and size != expected:
-            raise _fault(path, f"dimension {axis} is {size} where {expected} is expected")
+            raise damaged(path, f"dimension {axis} is {size} where {expected} is expected")
     return shape

@@ -98,7 +98,7 @@ def labels_for(task: str, data: TrainingData | None) -> TrainingData | None:
     whole numbers become float32; or `auto`, which leaves them as they are: integers, and in a table few whole
     numbers, are classes. Raises InvalidArgumentError for labels that do not fit.
     """
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise InvalidArgumentError(f"task: expected {', '.join(TASKS[:2])} or {TASKS[2]}, got {shown(task)}")
     if task == AUTO or data is None or data.labels is None:
         return data

@@ -26,7 +26,7 @@ _NO_VALUE = np.zeros(0)  # input in place of a variable's reference
 
 
 def free_value(tensor: Tensor, reader: str) -> Any:
-    """What an op outside of regions gets for a constant, or for the reference of a variable in host memory.
+    """The value that an op outside of regions gets for a constant or a reference of a host variable.
 
     Raises InvalidArgumentError for the reference of another variable.
     """

@@ -42,12 +42,12 @@ class OpLevels:
             for name in set(reads) - set(writes):
                 readers.setdefault((frame, name), []).append(item)
 
-        entering: dict[Frame, set[Item | Frame]] = {}  # by frame, what its Enters wait for
+        entering: dict[Frame, set[Item | Frame]] = {}  # by frame, the inputs of its Enters
         for item in self._units.items:
             place = self._places.of(item)
             if not isinstance(item, WholeUnit) and item.definition.flow == "enter":
                 frame = self._places.target(item)
-                if frame not in entering:  # its place in program order is that of its first Enter
+                if frame not in entering:  # a frame has its first Enter's place in program order
                     after(item, place.frame, frame.reads, frame.writes)
                     touches(frame, place.frame, frame.reads, frame.writes)
                     entering[frame] = self.before[item]

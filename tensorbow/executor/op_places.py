@@ -205,6 +205,6 @@ class OpPlaces:
             condition = condition_name(self._name(op.inputs[1]), tensor.index)
             return place.frame, place.conditions | {condition}, place.waits
         conditions = place.conditions
-        if flow == "receive":  # those of the value at its task
+        if flow == "receive":  # conditions of the value at its task
             conditions = conditions.union(op.attrs["conditions"])
         return place.frame, conditions, place.waits | self._bits.get(op, 0)

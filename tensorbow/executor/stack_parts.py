@@ -44,7 +44,7 @@ def with_joined_stacks(parts: Sequence[SequencePart]) -> list[SequencePart]:
     """The parts of a block, with neighbouring pushes, and pops, as one."""
     joined: list[SequencePart] = []
     run: list[HostPart] = []
-    last: object = None  # what those of a run have in common
+    last: object = None  # common to all parts of a run
     for part in parts:
         kind = _kind(part)
         if run and kind != last:

@@ -243,8 +243,10 @@ class Units:
         chain = chains[unit.ops[0]]
         outer = chain[: chain.index(unit.whole)]
         for tensor in unit.inputs:
-            found = [] if tensor.op in self.unit_of else chains.get(tensor.op, [])
-            if found and _leaves(tensor.op, found[-1]):
+            found, maker = chains.get(tensor.op, []), self.unit_of.get(tensor.op)
+            if maker is not None:  # which may be in a dynamic branch itself
+                found = found[: found.index(maker.whole)]
+            elif found and _leaves(tensor.op, found[-1]):
                 found = found[:-1]
             if any(each not in outer for each in found):
                 return True

@@ -54,6 +54,7 @@ from tensorbow.graph.user_lines import (
     user_line,
     warn_at_user_line,
 )
+from tensorbow.graph.variable_creators import MadeByCreators, variable_creator_scope
 
 __all__ = [
     "DEAD",
@@ -74,6 +75,7 @@ __all__ = [
     "HostCall",
     "Kernel",
     "KernelCall",
+    "MadeByCreators",
     "NodeDef",
     "NodeSpec",
     "OnCancel",
@@ -113,5 +115,6 @@ __all__ = [
     "reset_default_graph",
     "set_random_seed",
     "user_line",
+    "variable_creator_scope",
     "warn_at_user_line",
 ]

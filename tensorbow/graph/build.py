@@ -60,9 +60,9 @@ def as_tensor(value: Any, dtype: DType | None = None, name: str | None = None) -
     return tensor
 
 
-def as_numbers(value: Any, dtype: DType | None = None) -> Tensor:
+def as_numbers(value: Any) -> Tensor:
     """`as_tensor` of what must not be of strings. Raises UnfitError."""
-    tensor = as_tensor(value, dtype)
+    tensor = as_tensor(value)
     if tensor.dtype.is_string:
         raise UnfitError(f"it is {tensor.spec}, expected numbers; tb.string_to_number makes them", value)
     return tensor

@@ -66,8 +66,8 @@ class ContextDef:
     def check(self) -> None:
         """Raises InvalidArgumentError for a field of another type than declared."""
         texts = all(isinstance(getattr(self, key), str) for key in _TEXTS)
-        lists = isinstance(self.tensor, dict) and all(map(_is_names, self.tensor.values()))
-        if not (texts and lists and _is_names(self.guards) and isinstance(self.attr, dict)):
+        lists = isinstance(self.tensor, dict) and all(map(is_texts, self.tensor.values()))
+        if not (texts and lists and is_texts(self.guards) and isinstance(self.attr, dict)):
             raise InvalidArgumentError(
                 f"GraphDef: context {str(self.name)[:80]!r}: expected texts, lists of names by role in "
                 "tensor, and an object attr"
@@ -85,7 +85,8 @@ _TEXTS = ("name", "kind", "outer", "forward", "pivot", "last")
 _FIELDS = (*_TEXTS, "guards", "attr", "tensor")
 
 
-def _is_names(value: Any) -> bool:
+def is_texts(value: Any) -> bool:
+    """True for a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

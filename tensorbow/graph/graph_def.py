@@ -20,7 +20,7 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 from tensorbow.graph.collection_items import encode_item
-from tensorbow.graph.context_def import ContextDef, context_defs_of, used_contexts
+from tensorbow.graph.context_def import ContextDef, context_defs_of, is_texts, used_contexts
 from tensorbow.graph.function_def import CALL, FunctionDef, library_of, used_functions
 from tensorbow.graph.operation import Operation
 from tensorbow.graph.protobuf.reading import read_message
@@ -98,7 +98,7 @@ class GraphDef:
         """
         content = _parse(text)
         sources = content.get("source", [])
-        if not _is_texts(sources):
+        if not is_texts(sources):
             raise InvalidArgumentError("GraphDef: source must be a list of texts")
         entries = content.get("node")
         if not isinstance(entries, list):
@@ -292,10 +292,6 @@ def _require_lists(collection: Any) -> None:
         raise InvalidArgumentError("GraphDef: collection must be an object of lists")
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -303,11 +299,11 @@ def _is_text(value: Any) -> bool:
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str) and bool(value),
     "op": _is_text,
-    "input": _is_texts,
+    "input": is_texts,
     "attr": lambda value: isinstance(value, dict) and all(isinstance(key, str) for key in value),
     "output": lambda value: isinstance(value, list) and all(isinstance(v, TensorSpec) for v in value),
     "device": _is_text,
-    "colocation": _is_texts,
+    "colocation": is_texts,
     "source": _is_text,
     "context": _is_text,
 }
@@ -413,9 +409,9 @@ def _node_of(index: int, entry: Any, sources: list[str]) -> NodeDef:
         raise InvalidArgumentError(f"{where}: op must be a text")
     inputs, attrs, device = entry.get("input", []), entry.get("attr", {}), entry.get("device", "")
     colocation = entry.get("colocation", [])
-    if not _is_texts(colocation):
+    if not is_texts(colocation):
         raise InvalidArgumentError(f"{where}: colocation must be a list of texts")
-    if not _is_texts(inputs) or not isinstance(attrs, dict) or not isinstance(device, str):
+    if not is_texts(inputs) or not isinstance(attrs, dict) or not isinstance(device, str):
         raise InvalidArgumentError(f"{where}: input must be a list of texts, attr an object, device a text")
     source = entry.get("source")
     if source is not None and (type(source) is not int or not 0 <= source < len(sources)):

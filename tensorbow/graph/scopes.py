@@ -43,6 +43,7 @@ class Scopes(ABC):
         self.context: ControlFlowContext | None = None  # the branch or loop that is being built
         self._gradient_overrides: Mapping[str, str] = {}  # names of registered gradients by type of op
         self._gradient_call = ""
+        self.variable_creators: tuple[Callable[..., Any], ...] = ()  # the innermost scope's last
 
     @abstractmethod
     def as_graph_element(self, obj: Any) -> Operation | Tensor:

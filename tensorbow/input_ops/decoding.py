@@ -225,7 +225,7 @@ def make_tensor_proto(values: Any, dtype: AsDType | None = None, shape: StaticSh
         fits = array.size in (1, math.prod(n or 0 for n in shape)) and None not in shape
         if not fits:
             raise refuse("make_tensor_proto", "shape", f"one of {array.size} elements", shape)
-        array = np.broadcast_to(array.ravel(), shape) if array.size == 1 else array.reshape(shape)
+        array = np.broadcast_to(array.reshape(()), shape) if array.size == 1 else array.reshape(shape)
     message = messages()("TensorProto")()
     message.ParseFromString(serialized_tensor(array))
     return message

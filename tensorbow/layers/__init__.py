@@ -19,6 +19,7 @@ from tensorbow.layers import (
     layer_classes,
     normalization,
     regularizers,
+    separable_convolution,
     volumes,
 )
 from tensorbow.layers.attention import *
@@ -30,6 +31,7 @@ from tensorbow.layers.layer import *
 from tensorbow.layers.layer_classes import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
+from tensorbow.layers.separable_convolution import *
 from tensorbow.layers.volumes import *
 from tensorbow.missing_names import no_attribute as _no_attribute
 
@@ -44,6 +46,7 @@ __all__: list[str] = sorted(
         *layer_classes.__all__,
         *normalization.__all__,
         *regularizers.__all__,
+        *separable_convolution.__all__,
         *volumes.__all__,
     ]
 )

@@ -185,17 +185,21 @@ def conv1d(
         kernel = get_variable(
             "kernel", shape, sequences.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
-        if padding == "causal":
-            before = [(kernel_size - 1) * dilation_rate, 0]
-            sequences = pad(sequences, [[0, 0], before, [0, 0]] if last else [[0, 0], [0, 0], before])
-        if padding not in ("valid", "same", "causal", 0):
-            sides = [padding, padding]
-            sequences = pad(sequences, [[0, 0], sides, [0, 0]] if last else [[0, 0], [0, 0], sides])
-        how = "SAME" if padding == "same" else "VALID"
+        sequences, how = padded_steps(sequences, padding, kernel_size, dilation_rate, last)
         format_of_op = "NWC" if last else "NCW"
         result = convolve_steps(sequences, kernel, strides, how, format_of_op, dilation_rate)
         bias = use_bias, bias_initializer, bias_regularizer, trainable
         return completed(result, filters, *bias, activation, format_of_op)
+
+
+def padded_steps(
+    sequences: Tensor, padding: Any, kernel_size: int, dilation_rate: int, last: bool
+) -> tuple[Tensor, str]:
+    """Sequences with the zeros of a padding as of `conv1d`, and the padding of the op that is left."""
+    if padding in ("valid", "same", 0):
+        return sequences, "SAME" if padding == "same" else "VALID"
+    sides = [(kernel_size - 1) * dilation_rate, 0] if padding == "causal" else [padding, padding]
+    return pad(sequences, [[0, 0], sides, [0, 0]] if last else [[0, 0], [0, 0], sides]), "VALID"
 
 
 @checked

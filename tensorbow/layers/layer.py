@@ -25,16 +25,16 @@ from tensorbow.graph import (
 from tensorbow.kinds import AsDType, AsShape, Flag, Function, Kind, Name, RefusedError, Text, checked
 from tensorbow.layers.building import layer_scope
 from tensorbow.nest import flatten, map_leaves
-from tensorbow.partitioned_variables import Partitioner
-from tensorbow.specs import DType, float32
-from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
-from tensorbow.variables import (
+from tensorbow.ops.variable_aggregation import (
     AsAggregation,
     AsSynchronization,
-    Variable,
     VariableAggregation,
     VariableSynchronization,
 )
+from tensorbow.partitioned_variables import Partitioner
+from tensorbow.specs import DType, float32
+from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
+from tensorbow.variables import Variable
 
 __all__ = ["Layer"]
 

@@ -24,6 +24,7 @@ from tensorbow.layers.convolution import (
 from tensorbow.layers.core import dense, dropout, flatten
 from tensorbow.layers.layer import Layer
 from tensorbow.layers.normalization import batch_normalization
+from tensorbow.layers.separable_convolution import separable_conv1d
 from tensorbow.layers.volumes import average_pooling3d, conv3d, conv3d_transpose, max_pooling3d
 from tensorbow.variable_scope import get_variable_scope
 from tensorbow.variables import Variable
@@ -44,6 +45,7 @@ __all__ = [
     "MaxPooling1D",
     "MaxPooling2D",
     "MaxPooling3D",
+    "SeparableConv1D",
     "SeparableConv2D",
 ]
 
@@ -113,4 +115,5 @@ Flatten = _layer("Flatten", flatten)
 MaxPooling1D = _layer("MaxPooling1D", max_pooling1d)
 MaxPooling2D = _layer("MaxPooling2D", max_pooling2d)
 MaxPooling3D = _layer("MaxPooling3D", max_pooling3d)
+SeparableConv1D = _layer("SeparableConv1D", separable_conv1d)
 SeparableConv2D = _layer("SeparableConv2D", separable_conv2d)

@@ -98,8 +98,8 @@ class LSTMLanguageModel(Model):
         given += ["label_smoothing"] if label_smoothing else []
         if given:
             raise InvalidArgumentError(
-                f"{self.name}: {' and '.join(given)} need the softmax over all words; leave them out, or "
-                f"train with softmax=full, not {self.softmax}"
+                f"{self.name}: expected no {' and no '.join(given)} with softmax={self.softmax}, which has "
+                "no probabilities of all words; leave out what is given, or train with softmax=full"
             )
         if classes is None or not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
             got = f"inputs {shown(inputs)}, labels {shown(labels)} and classes {shown(classes)}"

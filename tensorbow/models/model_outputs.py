@@ -25,7 +25,7 @@ from tensorbow.user_code import called_by_name, line_of_code
 
 _FORMS = "(loss, outputs, metrics), where metrics may be missing, or a dictionary with these keys"
 
-_ARGUMENTS = {  # of a model, as Python writes them, with what they get
+_ARGUMENTS = {  # a model's arguments as Python writes them, with their values
     "class_weights": "class_weights=None (a float32 tensor [classes], by which to multiply each loss)",
     "label_smoothing": "label_smoothing=0.0 (a number, the share of a label that all classes get alike)",
     "mixed_labels": "mixed_labels=None (a pair: the labels of the examples mixed in, and the share of each "

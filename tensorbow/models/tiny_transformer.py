@@ -38,4 +38,4 @@ class TinyTransformer(Model):
                 dropout=self.dropout,
                 training=training,
             )
-        return layers.dense(normalised_features(hidden, "norm"), classes, kernel_initializer=START, name="fc")
+        return layers.dense(normalised_features(hidden), classes, kernel_initializer=START, name="fc")

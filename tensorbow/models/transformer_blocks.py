@@ -15,9 +15,9 @@ START = truncated_normal(stddev=DEVIATION)
 WIDENING = 4  # hidden units of the two dense layers for each feature
 
 
-def normalised_features(inputs: Tensor, name: str) -> Tensor:
+def normalised_features(inputs: Tensor) -> Tensor:
     """Layer normalisation of `[batch, steps, features]`."""
-    return layers.layer_normalization(inputs, epsilon=1e-6, name=name)
+    return layers.layer_normalization(inputs, epsilon=1e-6, name="norm")
 
 
 def transformer_block(
@@ -38,14 +38,14 @@ def transformer_block(
     dense = partial(layers.dense, kernel_initializer=kernel_initializer)
 
     def attended(tensor: Tensor) -> Tensor:
-        normal = normalised_features(tensor, "norm")
+        normal = normalised_features(tensor)
         mixed = layers.multi_head_attention(
             normal, heads, causal=causal, kernel_initializer=kernel_initializer, name="attention"
         )
         return layers.dropout(mixed, dropout, training=training)
 
     def widened(tensor: Tensor) -> Tensor:
-        normal = normalised_features(tensor, "norm")
+        normal = normalised_features(tensor)
         hidden = dense(normal, WIDENING * features, gelu, name="fc1")
         return layers.dropout(dense(hidden, features, name="fc2"), dropout, training=training)
 

@@ -75,5 +75,5 @@ class VisionTransformer(Model):
                 training=training,
                 kernel_initializer=WEIGHTS,
             )
-        first = strided_slice(normalised_features(hidden, "norm"), (slice(None), 0))
+        first = strided_slice(normalised_features(hidden), (slice(None), 0))
         return layers.dense(first, classes, kernel_initializer=WEIGHTS, name="fc")

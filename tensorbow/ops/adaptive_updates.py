@@ -12,18 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall, OpDef
 from tensorbow.ops.definition import define_op
-from tensorbow.ops.updates import chunk_spec, chunks, decayed_gradient, update_spec
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.ops.updates import chunks, decayed_gradient, two_chunks, update_spec
+from tensorbow.specs import Array
 
 Formula = Callable[..., None]
 """(two temporaries, variable, *slots, gradient, *scalars, **attributes of the op): works in place."""
-
-
-def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    """Two pieces: one for the decayed gradient or its square, one for a step."""
-    return [chunk_spec(node)] * 2
 
 
 def _preparation(
@@ -175,7 +170,7 @@ def define_update(
             prepare=_preparation(
                 formula, arrays, scalars.index("learning_rate") if decoupled else None, attrs
             ),
-            scratch=_scratch,
+            scratch=two_chunks,
             pointwise=True,
         ),
         alias=((0, 0),),

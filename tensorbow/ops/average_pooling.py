@@ -87,10 +87,6 @@ def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 # Reference kernels --------------------------------------------------------------------------------
 
 
-def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
-    return Windows.of_pool(images, attrs)
-
-
 def _on_image(axis: Axis) -> Array:
     """Number of elements of each window that are on the image."""
     starts = np.arange(axis.count) * axis.stride - axis.before
@@ -107,7 +103,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
     (images,), (pooled,) = call.inputs, call.outputs
     if not pooled.size:
         return lambda: None
-    windows = _windows(images.shape, call.attrs)
+    windows = Windows.of_pool(images.shape, call.attrs)
     weights = _weights(windows, pooled.dtype)
     plan = [(pooled[part], images[pixels]) for _, part, pixels in windows.elements()]
 
@@ -129,7 +125,7 @@ def _prepare_grad(call: KernelCall) -> Callable[[], None]:
     (_, gradient), (result,), (share,) = call.inputs, call.outputs, call.scratch
     if not result.size:
         return lambda: None
-    windows = _windows(result.shape, call.attrs)
+    windows = Windows.of_pool(result.shape, call.attrs)
     weights = _weights(windows, result.dtype)
     plan = [(result[pixels], share[part]) for _, part, pixels in windows.elements()]
 

@@ -72,9 +72,9 @@ def _cumprod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     if not g.dtype.is_differentiable:
         return [None]
     if op.attrs["exclusive"]:
-        return [multiply(conjugate(op.outputs[0]), Recurrence(x, g, **_direction(op, turned=True)))]
+        return [multiply(conjugate(op.outputs[0]), Recurrence(x, g, **_turned(op)))]
     before: Tensor = Cumprod(x, **{**op.attrs, "exclusive": True})
-    behind: Tensor = Recurrence(x, multiply(x, g), **_direction(op, turned=True))
+    behind: Tensor = Recurrence(x, multiply(x, g), **_turned(op))
     return [multiply(before, add(g, behind))]
 
 
@@ -85,8 +85,9 @@ Cumprod = _running("Cumprod", np.multiply, 1, _cumprod_gradient)
 # The recurrence s_0 = 0, s_k = terms_{k-1} + x_{k-1} s_{k-1} ---------------------------------------------
 
 
-def _direction(op: Operation, turned: bool) -> dict[str, Any]:
-    return {"axis": op.attrs["axis"], "reverse": op.attrs["reverse"] != turned}
+def _turned(op: Operation) -> dict[str, Any]:
+    """Attributes of the same sums in the opposite direction."""
+    return {"axis": op.attrs["axis"], "reverse": not op.attrs["reverse"]}
 
 
 def _recurrence_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -114,7 +115,7 @@ def _prepare_recurrence(call: KernelCall) -> Callable[[], None]:
 
 def _recurrence_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """r_k = g_{k+1} + x_{k+1} r_{k+1} for the terms, and s_k r_k for x."""
-    behind: Tensor = Recurrence(conjugate(op.inputs[0]), g, **_direction(op, turned=True))
+    behind: Tensor = Recurrence(conjugate(op.inputs[0]), g, **_turned(op))
     return [multiply(behind, conjugate(op.outputs[0])), behind]
 
 

@@ -318,8 +318,9 @@ def digamma(x: Tensor, name: str | None = None) -> Tensor:
     for coefficient in (-1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12):  # B(2k) / 2k, Bernoulli's numbers
         series = Mul(square, coefficient) if series is square else Mul(square, Add(series, coefficient))
     value = Add(Sub(Log(shifted), Mul(inverse, 0.5)), Sub(series, select(is_small, below, 0)))
-    turned = select(is_low, Mul(Sub(wide, Floor(wide)), math.pi), 1)
-    reflected = Sub(value, select(is_low, RealDiv(math.pi, Tan(turned)), 0))
+    turned = select(is_low, Mul(Sub(wide, Round(wide)), math.pi), 1)
+    cotangent = RealDiv(Cos(turned), Sin(turned))  # 1 / tan has no second derivative near a half
+    reflected = Sub(value, select(is_low, Mul(cotangent, math.pi), 0))
     return cast(reflected, x.dtype, name)
 
 

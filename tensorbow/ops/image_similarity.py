@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Name, Positive, PositiveNumber, checked
+from tensorbow.kinds import (
+    Kind,
+    Name,
+    Positive,
+    PositiveNumber,
+    RefusedError,
+    checked,
+    number,
+    sequence,
+)
 from tensorbow.ops.arrays import reshape
+from tensorbow.ops.average_pooling import avg_pool2d
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.depthwise import depthwise_conv2d
 from tensorbow.ops.einsum import tensordot
-from tensorbow.ops.elementwise import add, divide, multiply, square, subtract
+from tensorbow.ops.elementwise import add, divide, multiply, pow, relu, square, subtract
 from tensorbow.ops.image_colors import convert_image_dtype
+from tensorbow.ops.padding import pad
 from tensorbow.ops.reductions import reduce_mean
 from tensorbow.specs import FLOATING, NUMERIC, Array, float32
 
-__all__ = ["rgb_to_yiq", "rgb_to_yuv", "ssim", "yiq_to_rgb", "yuv_to_rgb"]
+__all__ = ["rgb_to_yiq", "rgb_to_yuv", "ssim", "ssim_multiscale", "yiq_to_rgb", "yuv_to_rgb"]
+
+SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # the exponents of the paper
+
+
+def _read_powers(value: Any) -> Any:
+    read = sequence(number(0), "").read(value)
+    if not read:
+        raise RefusedError
+    return read
+
+
+Powers: TypeAlias = Annotated[Sequence[float], Kind("a list of numbers of at least 0", _read_powers)]
 
 # Rows: red, green, blue (ITU-R BT.470); columns: the channels of the other space.
 YIQ = np.array(
@@ -90,42 +114,95 @@ def ssim(
     max_val: the greatest value that the images can have. Extents but the first must be known.
     """
     with graph_of([img1, img2]).as_default(), name_scope(name or "SSIM"):
-        for given in (img1, img2):
-            require_dtype("ssim", as_tensor(given).spec, NUMERIC, "images")
-        pair = [convert_image_dtype(as_tensor(each), float32) for each in (img1, img2)]
-        limit = float(max_val)
-        if as_tensor(img1).dtype.is_integer:
-            limit /= float(np.iinfo(as_tensor(img1).dtype.as_numpy_dtype).max)
-        dims = pair[0].spec.shape
-        if dims is None or len(dims) < 3 or dims != pair[1].spec.shape:
-            raise InvalidArgumentError(
-                f"ssim: expected images [..., height, width, channels] of one known shape, got "
-                f"{pair[0].spec} and {pair[1].spec}"
-            )
-        if None in dims[-3:]:
-            raise InvalidArgumentError(f"ssim: expected known extents of the images, got {pair[0].spec}")
-        height, width, channels = (int(extent or 0) for extent in dims[-3:])
-        if min(height, width) < filter_size:
-            raise InvalidArgumentError(
-                f"ssim: images of {height} x {width} pixels, expected at least filter_size, {filter_size}"
-            )
-        x, y = (reshape(each, [-1, height, width, channels]) for each in pair)
-        place = np.arange(filter_size) - (filter_size - 1) / 2
-        window = np.exp(-0.5 * (place / filter_sigma) ** 2)
-        window = np.multiply.outer(window, window)
-        kernel = np.broadcast_to((window / window.sum())[..., None, None], (*window.shape, channels, 1))
-        blur = constant(np.array(kernel, np.float32))
+        x, y, limit, batch = _pair("ssim", img1, img2, max_val)
+        index, _ = _similarities("ssim", x, y, limit, filter_size, filter_sigma, k1, k2)
+        return reshape(reduce_mean(index, [1]), batch)
 
-        def mean(images: Tensor) -> Tensor:
-            return depthwise_conv2d(images, blur, [1, 1, 1, 1], "VALID")
 
-        mean_x, mean_y = mean(x), mean(y)
-        c1, c2 = (k1 * limit) ** 2, (k2 * limit) ** 2
-        product = multiply(mean_x, mean_y)
-        squares = add(square(mean_x), square(mean_y))
-        luminance = divide(add(multiply(product, 2.0), c1), add(squares, c1))
-        covariance = subtract(mean(multiply(x, y)), product)
-        variances = subtract(mean(add(square(x), square(y))), squares)
-        structure = divide(add(multiply(covariance, 2.0), c2), add(variances, c2))
-        result = reduce_mean(multiply(luminance, structure), [1, 2, 3])
-        return reshape(result, [-1 if d is None else d for d in dims[:-3]])
+@checked
+def ssim_multiscale(
+    img1: Any,
+    img2: Any,
+    max_val: PositiveNumber,
+    power_factors: Powers = SCALES,
+    filter_size: Positive = 11,
+    filter_sigma: PositiveNumber = 1.5,
+    k1: PositiveNumber = 0.01,
+    k2: PositiveNumber = 0.03,
+    name: Name = None,
+) -> Tensor:
+    """The similarity of images over several scales (Wang et al., 2003): [...], float32.
+
+    power_factors: the exponents of the scales, the finest first; each one halves the images of the one
+    before, of which an odd last row or column is doubled. The other arguments are as of `ssim`, and extents
+    must be at least `filter_size` at the last scale.
+    """
+    with graph_of([img1, img2]).as_default(), name_scope(name or "MS-SSIM"):
+        x, y, limit, batch = _pair("ssim_multiscale", img1, img2, max_val)
+        product = None
+        for scale, power in enumerate(power_factors):
+            if scale:
+                x, y = _halved(x), _halved(y)
+            how = (limit, filter_size, filter_sigma, k1, k2)
+            index, contrast = _similarities("ssim_multiscale", x, y, *how)
+            last = scale == len(power_factors) - 1
+            factor = pow(relu(index if last else contrast), float(power))
+            product = factor if product is None else multiply(product, factor)
+        assert product is not None  # there is a scale
+        return reshape(reduce_mean(product, [1]), batch)
+
+
+def _pair(op: str, img1: Any, img2: Any, max_val: float) -> tuple[Tensor, Tensor, float, list[int]]:
+    """Two batches of images as float32, the greatest value, and the shape of the result."""
+    for given in (img1, img2):
+        require_dtype(op, as_tensor(given).spec, NUMERIC, "images")
+    pair = [convert_image_dtype(as_tensor(each), float32) for each in (img1, img2)]
+    limit = float(max_val)
+    if as_tensor(img1).dtype.is_integer:
+        limit /= float(np.iinfo(as_tensor(img1).dtype.as_numpy_dtype).max)
+    dims = pair[0].spec.shape
+    if dims is None or len(dims) < 3 or dims != pair[1].spec.shape:
+        raise InvalidArgumentError(
+            f"{op}: expected images [..., height, width, channels] of one known shape, got "
+            f"{pair[0].spec} and {pair[1].spec}"
+        )
+    if None in dims[-3:]:
+        raise InvalidArgumentError(f"{op}: expected known extents of the images, got {pair[0].spec}")
+    x, y = (reshape(each, [-1, *dims[-3:]]) for each in pair)
+    return x, y, limit, [-1 if d is None else d for d in dims[:-3]]
+
+
+def _halved(images: Tensor) -> Tensor:
+    sides = [[0, (extent or 0) % 2] for extent in images.spec.dims[1:3]]
+    if any(map(any, sides)):
+        images = pad(images, [[0, 0], *sides, [0, 0]], "SYMMETRIC")
+    return avg_pool2d(images, 2, 2, "VALID")
+
+
+def _similarities(
+    op: str, x: Tensor, y: Tensor, limit: float, size: int, sigma: float, k1: float, k2: float
+) -> tuple[Tensor, Tensor]:
+    """Means over pixels, [n, channels]: of the structural similarity, and of its contrast and structure."""
+    height, width, channels = (int(extent or 0) for extent in x.spec.dims[1:])
+    if min(height, width) < size:
+        raise InvalidArgumentError(
+            f"{op}: images of {height} x {width} pixels, expected at least filter_size, {size}"
+        )
+    place = np.arange(size) - (size - 1) / 2
+    window = np.exp(-0.5 * (place / sigma) ** 2)
+    window = np.multiply.outer(window, window)
+    kernel = np.broadcast_to((window / window.sum())[..., None, None], (*window.shape, channels, 1))
+    blur = constant(np.array(kernel, np.float32))
+
+    def mean(images: Tensor) -> Tensor:
+        return depthwise_conv2d(images, blur, [1, 1, 1, 1], "VALID")
+
+    mean_x, mean_y = mean(x), mean(y)
+    c1, c2 = (k1 * limit) ** 2, (k2 * limit) ** 2
+    product = multiply(mean_x, mean_y)
+    squares = add(square(mean_x), square(mean_y))
+    luminance = divide(add(multiply(product, 2.0), c1), add(squares, c1))
+    covariance = subtract(mean(multiply(x, y)), product)
+    variances = subtract(mean(add(square(x), square(y))), squares)
+    structure = divide(add(multiply(covariance, 2.0), c2), add(variances, c2))
+    return reduce_mean(multiply(luminance, structure), [1, 2]), reduce_mean(structure, [1, 2])

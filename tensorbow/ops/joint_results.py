@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorbow.graph import as_tensor, control_dependencies, graph_of, name_scope
-from tensorbow.kinds import Items, Name, checked
+from tensorbow.graph import Operation, as_tensor, control_dependencies, graph_of, name_scope
+from tensorbow.kinds import Items, Name, checked, is_tensor, refuse
 from tensorbow.ops.control import group, identity
 from tensorbow.ops.indexed_slices import IndexedSlices
 
@@ -16,6 +16,8 @@ def tuple_(*tensors: Any, name: Name = None, control_inputs: Items = ()) -> list
 
     tensors: one list of tensors, IndexedSlices and None, or several of them; None stays None.
     """
+    if not all(isinstance(each, Operation) or is_tensor(each) for each in control_inputs):
+        raise refuse("tuple", "control_inputs", "a list of tensors and operations", control_inputs)
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     waited = [_rows(each) for each in given if each is not None]
     with graph_of(waited).as_default(), name_scope(name or "tuple"):

@@ -32,6 +32,7 @@ from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import depth_of, flat_positions, parted_extents, scatter_nd
 from tensorbow.ops.reductions import reduce_prod
+from tensorbow.ops.scatter import write_rows
 from tensorbow.ops.segments import unsorted_segment_max
 from tensorbow.ops.selection import cast, select
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
@@ -121,7 +122,7 @@ def scatter_nd_add(
     positions add up. On CPU devices. Raises InvalidArgumentError for shapes that do not fit, and at run time
     for a position out of range. `use_locking` has no effect.
     """
-    return _write(ScatterNdAdd, ref, indices, updates, name)
+    return write_rows(ScatterNdAdd, ref, indices, updates, name)
 
 
 @checked
@@ -129,7 +130,7 @@ def scatter_nd_sub(
     ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None
 ) -> Tensor:
     """Subtracts `updates` from a variable at positions, see `scatter_nd_add`."""
-    return _write(ScatterNdSub, ref, indices, updates, name)
+    return write_rows(ScatterNdSub, ref, indices, updates, name)
 
 
 @checked
@@ -137,7 +138,7 @@ def scatter_nd_update(
     ref: Any, indices: Any, updates: Any, use_locking: Flag = True, name: Name = None
 ) -> Tensor:
     """Sets a variable at positions, see `scatter_nd_add`; of equal positions the last one stays."""
-    return _write(ScatterNdUpdate, ref, indices, updates, name)
+    return write_rows(ScatterNdUpdate, ref, indices, updates, name)
 
 
 @checked
@@ -166,14 +167,6 @@ def batch_scatter_update(
             along = reshape(number_range(extents[axis]), [-1, *[1] * (rows.shape.ndims - 1 - axis)])
             columns.insert(0, broadcast_to(cast(along, rows.dtype), extents))
         return scatter_nd_update(ref, stack(columns, -1), updates)
-
-
-def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:
-    if not hasattr(ref, "_as_graph_element"):
-        raise refuse(definition.name, "ref", "a variable to write", ref)
-    with ref.graph.as_default():
-        result: Tensor = definition(ref, indices, as_tensor(updates, ref.dtype), name=name)
-    return result
 
 
 # Copies of tensors ----------------------------------------------------------------------------------------

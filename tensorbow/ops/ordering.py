@@ -25,7 +25,16 @@ from tensorbow.ops.argument_kinds import CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.elementwise import add, equal, greater, is_finite, less, logical_and, multiply
+from tensorbow.ops.elementwise import (
+    add,
+    equal,
+    is_finite,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    multiply,
+)
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad
 from tensorbow.ops.reductions import count_nonzero, reduce_any, reduce_prod, reduce_sum
@@ -65,14 +74,14 @@ def top_k(input: Any, k: CountOrTensor = 1, sorted: Flag = True, name: Name = No
 def in_top_k(predictions: Any, targets: Any, k: Count, name: Name = None) -> Tensor:
     """True for each row of `predictions` [batch, classes] whose element `targets` [batch] is among the `k`
     greatest, or equal to the last of them; False if it is not finite, or the target not in [0, classes).
-    Returns bool [batch].
+    NaN counts as greater than any number. Returns bool [batch].
     """
     scores, classes = as_tensor(predictions), as_tensor(targets)
     with scores.graph.as_default(), name_scope(name or "in_top_k"):
         every = cast(number_range(strided_slice(shape(scores), 1)), classes.dtype)
         is_target = equal(every, expand_dims(classes, 1))
         own = reduce_sum(select(is_target, scores, 0), 1, keepdims=True)
-        before = count_nonzero(greater(scores, own), 1)
+        before = count_nonzero(logical_not(less_equal(scores, own)), 1)
         known = logical_and(is_finite(squeeze(own, 1)), reduce_any(is_target, 1))
         return logical_and(less(before, k), known)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import Name, checked
+from tensorbow.kinds import Name, checked, refuse
 from tensorbow.ops.argument_kinds import Padding, WindowSize
 from tensorbow.ops.arrays import concat, stack
 from tensorbow.ops.elementwise import add, floordiv, maximum, multiply, subtract
@@ -16,6 +16,8 @@ from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sliding_windows import Axis, make_axis, span, spatial_pair
 
 __all__ = ["extract_image_patches"]
+
+MOST_PIXELS = 1 << 16  # of a window: each is a slice of its own
 
 
 def around(axis: Axis) -> list[int]:
@@ -86,6 +88,8 @@ def extract_image_patches(
         spatial_pair(op, value, what, "NHWC")[1:3]
         for value, what in ((ksizes, "ksizes"), (strides, "strides"), (rates, "rates"))
     )
+    if sizes[0] * sizes[1] > MOST_PIXELS:
+        raise refuse(op, "ksizes", f"windows of at most {MOST_PIXELS} pixels", ksizes)
     with x.graph.as_default(), name_scope(name or "ExtractImagePatches"):
         _, *extents, _ = extents_of(op, x, 4)
         windows = [SlidingAxis(extents[i], sizes[i], steps[i], padding, gaps[i]) for i in (0, 1)]

@@ -133,15 +133,11 @@ _Element = tuple[tuple[Array, ...], Array, Array, Array]  # arguments of `_mark`
 _Plan = list[tuple[Array, list[_Element]]]
 
 
-def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
-    return Windows.of_pool(images, attrs)
-
-
 def _prepare_max_pool(call: KernelCall) -> Callable[[], None]:
     (images,), (pooled,) = call.inputs, call.outputs
     if not pooled.size:
         return lambda: None
-    elements = _windows(images.shape, call.attrs).elements()
+    elements = Windows.of_pool(images.shape, call.attrs).elements()
     plan = [(pooled[windows], images[pixels]) for _, windows, pixels in elements]
 
     def step() -> None:
@@ -207,7 +203,7 @@ def _plan(
 def _prepare_max_pool_grad(call: KernelCall) -> Callable[[], None]:
     """Masks select bits of the gradient instead of multiplying, since 0 * inf is NaN."""
     (result,) = call.outputs
-    windows = _windows(result.shape, call.attrs)
+    windows = Windows.of_pool(result.shape, call.attrs)
     plan = _plan(call, windows, _as_bits(call.inputs[2]), result, to_images=True)
 
     def step() -> None:
@@ -228,7 +224,7 @@ def _prepare_max_pool_grad(call: KernelCall) -> Callable[[], None]:
 
 def _prepare_max_pool_grad_grad(call: KernelCall) -> Callable[[], None]:
     (result,) = call.outputs
-    windows = _windows(call.inputs[0].shape, call.attrs)
+    windows = Windows.of_pool(call.inputs[0].shape, call.attrs)
     plan = _plan(call, windows, _as_bits(call.inputs[2]), _as_bits(result), to_images=False)
 
     def step() -> None:

@@ -182,13 +182,13 @@ def random_shuffle(value: Any, seed: Seed = None, name: Name = None) -> Tensor:
         return gather(tensor, RandomPermutation(count, seed=graph_seed, seed2=op_seed))
 
 
-def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+def dropout_mask(shape: Any, rate: Any, seed: int | None = None) -> Tensor:
     """0 with probability `rate`, else 1 / (1 - rate), of the given shape and the dtype of the scalar `rate`.
 
     A rate that is not in [0, 1) gives NaN.
     """
     graph_seed, op_seed = get_seed(seed)
-    return DropoutMask.tensor(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed, name=name)
+    return DropoutMask.tensor(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed)
 
 
 @checked

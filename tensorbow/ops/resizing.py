@@ -26,6 +26,7 @@ from tensorbow.specs import NUMERIC, Array, DType, TensorSpec, compatible, float
 
 __all__ = [
     "ResizeMethod",
+    "resize",
     "resize_area",
     "resize_bicubic",
     "resize_bilinear",
@@ -47,7 +48,19 @@ def _read_size(value: Any) -> Any:
 
 
 Size: TypeAlias = Annotated[Any, Kind(f"{_SIZE.expected}, or a vector of them", _read_size)]
-Method: TypeAlias = Annotated[int, whole(0, 3)]
+METHODS = ("bilinear", "nearest", "bicubic", "area")  # by number
+
+
+def _read_method(value: Any) -> int:
+    number: int = (
+        METHODS.index(value) if isinstance(value, str) and value in METHODS else whole(0, 3).read(value)
+    )
+    return number
+
+
+Method: TypeAlias = Annotated[
+    int, Kind(f"one of tb.image.ResizeMethod, or {', '.join(map(repr, METHODS))}", _read_method)
+]
 Taps = list[tuple[Array, Array]]  # positions and weights of one source pixel for each pixel of the result
 
 KEYS = -0.75  # the slope of Keys' cubic kernel at 1 that TensorFlow 1 uses
@@ -194,16 +207,21 @@ def resize_images(
     method: Method = ResizeMethod.BILINEAR,
     align_corners: Flag = False,
     name: Name = None,
+    *,
+    preserve_aspect_ratio: Flag = False,
 ) -> Tensor:
-    """Images of `size` [height, width], by one of the methods of `ResizeMethod`.
+    """Images of `size` [height, width], by one of the methods of `ResizeMethod`, or by its name.
 
     images: [batch, height, width, channels] or [height, width, channels]; if height, width or `size` are
     known only when it runs, the step is in the dynamic mode. Returns float32 (float64 for that), or the dtype
-    of the images for NEAREST_NEIGHBOR. With `align_corners` the corners' centres stay where they are. Raises
-    InvalidArgumentError for other ranks.
+    of the images for NEAREST_NEIGHBOR. With `align_corners` the corners' centres stay where they are. With
+    `preserve_aspect_ratio` the images fit into `size`, rounded; their extents and `size` must be known then.
+    Raises InvalidArgumentError for other ranks.
     """
     x = as_tensor(images)
     rank = x.shape.ndims
+    if preserve_aspect_ratio:
+        size = _fitting(x, size)
     is_data = not isinstance(size, tuple) or any(map(is_tensor, size))
     if rank not in (3, 4) or 0 in x.spec.dims[-3:-1] or (isinstance(size, tuple) and len(size) != 2):
         raise InvalidArgumentError(
@@ -226,6 +244,22 @@ def resize_images(
             if extent != wanted:
                 batch = _resampled(batch, axis, _taps(extent, wanted, method, align_corners))
         return batch if rank == 4 else squeeze(batch, 0)
+
+
+def _fitting(x: Tensor, size: Any) -> tuple[int, int]:
+    """The greatest size of the images' ratio within a size."""
+    extents = x.spec.shape[-3:-1] if x.spec.shape is not None and len(x.spec.shape) in (3, 4) else (None,)
+    if None in extents or not isinstance(size, tuple) or len(size) != 2 or any(map(is_tensor, size)):
+        raise InvalidArgumentError(
+            f"resize_images: preserve_aspect_ratio needs a known size and known extents of images, got "
+            f"{x.spec} and {size}"
+        )
+    scale = min(wanted / max(extent or 0, 1) for wanted, extent in zip(size, extents, strict=True))
+    height, width = (max(int(np.rint(scale * (extent or 0))), 1) for extent in extents)
+    return height, width
+
+
+resize = resize_images  # TensorFlow's newer name
 
 
 @checked

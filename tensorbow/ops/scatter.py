@@ -124,13 +124,13 @@ def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Flag = False,
 
     Raises InvalidArgumentError for shapes that do not fit, and at run time for an index out of [0, n).
     """
-    return _write(ScatterAdd, ref, indices, updates, name)
+    return write_rows(ScatterAdd, ref, indices, updates, name)
 
 
 @checked
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Subtracts `updates` from the rows `indices` of a variable, see `scatter_add`."""
-    return _write(ScatterSub, ref, indices, updates, name)
+    return write_rows(ScatterSub, ref, indices, updates, name)
 
 
 def subtract_rows(ref: Any, indices: Any, rows: Any) -> Tensor:
@@ -145,34 +145,35 @@ def scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: Flag = True, name: Name = None
 ) -> Tensor:
     """Sets the rows `indices` of a variable, see `scatter_add`; the last of equal indices wins."""
-    return _write(ScatterUpdate, ref, indices, updates, name)
+    return write_rows(ScatterUpdate, ref, indices, updates, name)
 
 
 @checked
 def scatter_mul(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Multiplies the rows `indices` of a variable by `updates`, see `scatter_add`; equal indices in order."""
-    return _write(ScatterMul, ref, indices, updates, name)
+    return write_rows(ScatterMul, ref, indices, updates, name)
 
 
 @checked
 def scatter_div(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Divides the rows `indices` of a variable by `updates`, see `scatter_mul`; integers towards zero."""
-    return _write(ScatterDiv, ref, indices, updates, name)
+    return write_rows(ScatterDiv, ref, indices, updates, name)
 
 
 @checked
 def scatter_max(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Sets the rows `indices` of a variable to the greater of them and `updates`, see `scatter_add`."""
-    return _write(ScatterMax, ref, indices, updates, name)
+    return write_rows(ScatterMax, ref, indices, updates, name)
 
 
 @checked
 def scatter_min(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Sets the rows `indices` of a variable to the smaller of them and `updates`, see `scatter_add`."""
-    return _write(ScatterMin, ref, indices, updates, name)
+    return write_rows(ScatterMin, ref, indices, updates, name)
 
 
-def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:
+def write_rows(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:
+    """Makes the op that writes rows of a variable. Raises InvalidArgumentError for what is no variable."""
     if not hasattr(ref, "_as_graph_element"):
         raise refuse(definition.name, "ref", "a variable to write", ref)
     with ref.graph.as_default():

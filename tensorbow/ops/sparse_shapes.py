@@ -168,7 +168,7 @@ def sparse_slice(sp_input: Sparse, start: Any, size: Any, name: Name = None) -> 
     """The box of entries from `start` on, of extents `size` (integers [rank]), cut at the tensor's end."""
     sparse = as_sparse(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseSlice"):
-        begin, extents = _int64("sparse_slice", start, "start"), _int64("sparse_slice", size, "size")
+        begin, extents = _place(start, "start"), _place(size, "size")
         for each, what in ((begin, "start"), (extents, "size")):
             if sparse.rank is not None and not compatible(each.spec.shape, (sparse.rank,)):
                 raise InvalidArgumentError(f"sparse_slice: {what} is {each.spec}, expected [{sparse.rank}]")
@@ -178,9 +178,9 @@ def sparse_slice(sp_input: Sparse, start: Any, size: Any, name: Name = None) -> 
         return SparseTensor(subtract(kept.indices, begin), kept.values, maximum(subtract(end, begin), 0))
 
 
-def _int64(op: str, value: Any, what: str) -> Tensor:
+def _place(value: Any, what: str) -> Tensor:
     tensor = as_tensor(value)
-    require_dtype(op, tensor.spec, (int32, int64), what)
+    require_dtype("sparse_slice", tensor.spec, (int32, int64), what)
     return cast(tensor, int64)
 
 

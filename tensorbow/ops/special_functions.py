@@ -261,7 +261,7 @@ def _polygamma(n: Array, x: Array) -> Array:
     reflect = (x <= 0) & (x != np.floor(x)) & (n == 0)
     if reflect.any():
         low = x[reflect]
-        below[reflect] = _digamma(1 - low) - math.pi / np.tan(math.pi * (low - np.floor(low)))
+        below[reflect] = _digamma(1 - low) - math.pi / np.tan(math.pi * (low - np.round(low)))
     return np.where(n == 0, below, np.where(order == n, result, np.nan))
 
 

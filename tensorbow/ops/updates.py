@@ -44,8 +44,8 @@ def _scratch(node: NodeSpec) -> list[TensorSpec]:
     return [chunk_spec(node)]
 
 
-def _momentum_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """The decayed gradient and the step."""
+def two_chunks(node: NodeSpec) -> list[TensorSpec]:
+    """Scratch for the decayed gradient or its square, and for a step."""
     return [chunk_spec(node)] * 2
 
 
@@ -125,7 +125,7 @@ ApplyMomentum = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "velocity", "gradient", "learning_rate", "momentum"),
     attrs={"weight_decay": 0.0, "use_nesterov": False},
-    kernel=Kernel(prepare=_prepare_momentum, scratch=_momentum_scratch, pointwise=True),
+    kernel=Kernel(prepare=_prepare_momentum, scratch=two_chunks, pointwise=True),
     alias=((0, 0),),
     writes=(0, 1),
     update=(0, 2),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import Name, checked, one_of, optional, sequence, whole
+from tensorbow.kinds import Kind, Name, RefusedError, checked, one_of, optional, sequence, whole
 from tensorbow.ops.argument_kinds import Padding
 from tensorbow.ops.arrays import expand_dims, squeeze, transpose
 from tensorbow.ops.average_pooling import avg_pool
@@ -26,9 +26,17 @@ Wholes = Annotated[Any, optional(sequence(whole(1), "a list of whole numbers of 
 WindowLayout = Annotated[
     "str | None", optional(one_of("NWC", "NCW", "NHWC", "NCHW", "NDHWC", "NCDHW", any_case=True))
 ]
-StepsOfWindow = Annotated[
-    Any, sequence(whole(1), "a whole number of at least 1, or a list of one", lone=True)
-]
+_STEPS = sequence(whole(1), "a whole number of at least 1, or a list of one", lone=True)
+
+
+def _read_steps(value: Any) -> tuple[int, ...]:
+    found: tuple[int, ...] = _STEPS.read(value)
+    if len(found) != 1:
+        raise RefusedError
+    return found
+
+
+StepsOfWindow = Annotated[Any, Kind(_STEPS.expected, _read_steps)]
 StepsLayout = Annotated[str, one_of("NWC", "NCW", any_case=True)]
 PoolingType = Annotated[str, one_of("AVG", "MAX", any_case=True)]
 

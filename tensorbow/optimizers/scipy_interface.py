@@ -57,8 +57,8 @@ class ScipyOptimizerInterface:
         for variable in self._bounds:
             if variable not in self._variables:
                 raise InvalidArgumentError(
-                    f"ScipyOptimizerInterface: var_to_bounds has {variable!r}, expected variables "
-                    "of var_list on which the loss depends"
+                    "ScipyOptimizerInterface: expected var_to_bounds to have variables of var_list on which "
+                    f"the loss depends, got {variable!r}"
                 )
 
     @checked
@@ -120,4 +120,5 @@ class ScipyOptimizerInterface:
         for variable, value in zip(self._variables, start, strict=True):
             low, high = self._bounds.get(variable, (-np.inf, np.inf))
             sides.append([np.ravel(np.broadcast_to(np.float64(side), value.shape)) for side in (low, high)])
-        return np.concatenate(sides, axis=1).T
+        joined: np.ndarray = np.concatenate(sides, axis=1).T
+        return joined

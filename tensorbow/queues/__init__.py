@@ -21,6 +21,7 @@ from tensorbow.queues.kept_batches import (
     maybe_shuffle_batch,
     maybe_shuffle_batch_join,
 )
+from tensorbow.queues.looper_thread import LooperThread
 from tensorbow.queues.map_staging_area import MapStagingArea
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
@@ -40,6 +41,7 @@ __all__ = [
     "Coordinator",
     "CriticalSection",
     "FIFOQueue",
+    "LooperThread",
     "MapStagingArea",
     "PaddingFIFOQueue",
     "PriorityQueue",

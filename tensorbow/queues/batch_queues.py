@@ -128,7 +128,7 @@ def _packed(tensor: Any, many: bool) -> Tensor:
 
 
 def _unpacked(taken: Any, lists: Sequence[Sequence[Any]], many: bool) -> Any:
-    """What a queue gave in the structure that it has, with the sparse tensors of its strings."""
+    """An element of a queue in its structure, with the sparse tensors of its strings."""
     if not isinstance(taken, dict):
         values = taken if isinstance(taken, list) else [taken]
         made = [_read(value, parts, many) for value, *parts in zip(values, *lists, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked
+from tensorbow.ops.argument_kinds import PositiveCountOrTensor
 from tensorbow.queues.batch_queues import in_order, make_batches, shuffled, sources
 from tensorbow.queues.queues import Shapes
 
@@ -15,7 +16,7 @@ __all__ = ["maybe_batch", "maybe_batch_join", "maybe_shuffle_batch", "maybe_shuf
 def maybe_batch(
     tensors: Any,
     keep_input: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     num_threads: Positive = 1,
     capacity: Positive = 32,
     enqueue_many: Flag = False,
@@ -40,7 +41,7 @@ def maybe_batch(
 def maybe_batch_join(
     tensors_list: Any,
     keep_input: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive = 32,
     enqueue_many: Flag = False,
     shapes: Shapes = None,
@@ -61,7 +62,7 @@ def maybe_batch_join(
 @checked
 def maybe_shuffle_batch(
     tensors: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive,
     min_after_dequeue: Count,
     keep_input: Any,
@@ -84,7 +85,7 @@ def maybe_shuffle_batch(
 @checked
 def maybe_shuffle_batch_join(
     tensors_list: Any,
-    batch_size: Any,
+    batch_size: PositiveCountOrTensor,
     capacity: Positive,
     min_after_dequeue: Count,
     keep_input: Any,

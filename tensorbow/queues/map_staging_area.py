@@ -12,7 +12,6 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import (
     REQUIRED,
-    Attrs,
     HostCall,
     OpDef,
     Operation,
@@ -21,7 +20,7 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import TEXT, Count, Flag, Name, checked, optional, sequence, whole
-from tensorbow.queues.queue_ops import COMPONENTS, KEY, found, handle_of, shared_or_own
+from tensorbow.queues.queue_ops import COMPONENTS, KEY, found, handle_of, shared_or_own, spec_of_element
 from tensorbow.queues.queues import ComponentNames, DTypes, Shapes, SharedName, shared_attrs
 from tensorbow.queues.waiting_calls import WaitingCalls, define_object_op
 from tensorbow.specs import Array, DType, TensorShape, TensorSpec, compatible, int32, int64
@@ -154,11 +153,6 @@ def _clear(call: HostCall) -> None:
     _attempted(call, clear)
 
 
-def _spec_of(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
-    types = attrs["component_types"]
-    return [TensorSpec(s, t) for s, t in zip(attrs["shapes"] or [None] * len(types), types, strict=True)]
-
-
 _define = partial(define_object_op, strings=True)
 _PARTS = {**COMPONENTS, "indices": REQUIRED}  # of the components that are read
 MapStagingAreaHandle = _define(
@@ -181,7 +175,7 @@ MapUnstage = _define(
     lambda call: _get(True, call),
     "Removes components of a key; waits for it.",
     *("handle", "key"),
-    spec=_spec_of,
+    spec=spec_of_element,
     attrs=_PARTS,
     asynchronous=True,
 )
@@ -190,7 +184,7 @@ MapPeek = _define(
     lambda call: _get(False, call),
     "Reads components of a key; waits for it.",
     *("handle", "key"),
-    spec=_spec_of,
+    spec=spec_of_element,
     attrs=_PARTS,
     asynchronous=True,
 )
@@ -199,7 +193,7 @@ MapUnstageNoKey = _define(
     _get_any,
     "Removes an element, with its key; waits for one.",
     "handle",
-    spec=lambda inputs, attrs: [TensorSpec((), int64), *_spec_of(inputs, attrs)],
+    spec=lambda inputs, attrs: [TensorSpec((), int64), *spec_of_element(inputs, attrs)],
     attrs=_PARTS,
     asynchronous=True,
 )

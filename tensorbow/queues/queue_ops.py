@@ -253,7 +253,8 @@ def _stacked(elements: list[QueueElement], attrs: Attrs) -> list[Array]:
     return outputs
 
 
-def _spec_of_element(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+def spec_of_element(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    """Specs of an element's components, by the op's attributes; shapes are unknown where none are given."""
     types = attrs["component_types"]
     return [TensorSpec(s, t) for s, t in zip(attrs["shapes"] or [None] * len(types), types, strict=True)]
 
@@ -311,7 +312,7 @@ QueueDequeue = _define_use(
     _dequeue,
     ("handle",),
     "Removes an element; waits for it.",
-    spec=_spec_of_element,
+    spec=spec_of_element,
     attrs=COMPONENTS,
 )
 QueueDequeueMany = _define_use(
@@ -359,7 +360,7 @@ QueuePeek = _define_use(
     _peek,
     ("handle", "index"),
     "An element, which stays in the queue; waits for it.",
-    spec=_spec_of_element,
+    spec=spec_of_element,
     attrs=COMPONENTS,
 )
 QueueClear = _define_use("QueueClear", _clear, ("handle",), "Removes all elements.", asynchronous=False)

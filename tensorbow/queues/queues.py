@@ -21,6 +21,7 @@ from tensorbow.kinds import (
     Text,
     checked,
     optional,
+    refuse,
     sequence,
 )
 from tensorbow.ops.arrays import stack
@@ -125,9 +126,7 @@ class QueueBase:
         Raises InvalidArgumentError for queues that differ.
         """
         if not isinstance(queues, (list, tuple)) or not all(isinstance(q, QueueBase) for q in queues):
-            raise InvalidArgumentError(
-                f"from_list: expected queues to be a list of queues, got {queues!r:.80}"
-            )
+            raise refuse("from_list", "queues", "a list of queues", queues)
         if not queues or any(
             (q._dtypes, q._names, q._pads) != (queues[0]._dtypes, queues[0]._names, queues[0]._pads)
             for q in queues

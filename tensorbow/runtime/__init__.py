@@ -12,6 +12,7 @@ from tensorbow.runtime.config_proto import (
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import (
+    assert_global_step,
     create_global_step,
     get_global_step,
     get_or_create_global_step,
@@ -25,6 +26,7 @@ from tensorbow.runtime.loop_hooks import (
     GlobalStepWaiterHook,
     LoggingTensorHook,
     NanTensorHook,
+    SecondOrStepTimer,
 )
 from tensorbow.runtime.monitored import (
     MonitoredSession,
@@ -55,6 +57,7 @@ __all__ = [
     "OptimizerOptions",
     "RunMetadata",
     "RunOptions",
+    "SecondOrStepTimer",
     "Session",
     "SessionCreator",
     "SessionRunArgs",
@@ -62,6 +65,7 @@ __all__ = [
     "SessionRunHook",
     "SessionRunValues",
     "StopAtStepHook",
+    "assert_global_step",
     "create_global_step",
     "get_global_step",
     "get_or_create_global_step",

@@ -132,7 +132,7 @@ class DeviceVariables:
             self._home.require_initialized(missing)
 
     def without_value(self, names: Iterable[str]) -> list[str]:
-        """Those of the given variables that have no value yet."""
+        """The given variables that have no value yet."""
         return sorted(name for name in names if name not in self.of(name).initialized)
 
     def mark_initialized(self, names: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError
-from tensorbow.graph import AsGraph, GraphKeys, get_default_graph, name_scope
+from tensorbow.graph import AsGraph, GraphKeys, Tensor, get_default_graph, name_scope
 from tensorbow.kinds import checked, refuse
 from tensorbow.variables import Variable
 
@@ -26,17 +26,26 @@ def get_global_step(graph: AsGraph | None = None) -> Variable | None:
         found = [v for v in graph.get_collection(GraphKeys.GLOBAL_VARIABLES) if v.op.name == NAME]
     if not found:
         return None
-    step = found[0]
-    if len(found) > 1 or not isinstance(step, Variable):
+    if len(found) > 1:
         raise InvalidArgumentError(
             f"global step: the collection {GraphKeys.GLOBAL_STEP!r} holds {len(found)} items, "
             "expected one variable"
         )
-    if not step.dtype.is_integer or step.shape.ndims != 0:
+    assert_global_step(found[0])
+    step: Variable = found[0]
+    return step
+
+
+@checked
+def assert_global_step(global_step_tensor: Any) -> None:
+    """Raises InvalidArgumentError for what is no variable or tensor of a scalar integer."""
+    if not isinstance(global_step_tensor, (Variable, Tensor)):
+        raise refuse("assert_global_step", "global_step_tensor", "a variable or tensor", global_step_tensor)
+    step = global_step_tensor
+    if not step.dtype.is_integer or step.shape.ndims not in (None, 0):
         raise InvalidArgumentError(
             f"global step: {step.name} is {step.dtype.name} of shape {step.shape}, expected a scalar integer"
         )
-    return step
 
 
 @checked

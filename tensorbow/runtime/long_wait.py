@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 
 TOLD_S = 5.0  # a wait is told of after this time
@@ -26,4 +27,5 @@ class LongWait:
         """Logs what is waited for, if the wait takes long and nobody has been told."""
         if not self._is_told and self._limit_s - self.left_s >= TOLD_S:
             self._is_told = True
-            _logger.warning("%s; this process waits up to %g s for it", what, self._limit_s)
+            limit = "" if math.isinf(self._limit_s) else f" up to {self._limit_s:g} s"
+            _logger.warning("%s; this process waits%s for it", what, limit)

@@ -39,6 +39,7 @@ def _read_tensors(value: Any) -> dict[str, Any]:
 
 Steps: TypeAlias = Annotated[int, whole()]
 Tensors: TypeAlias = Annotated[Any, Kind("a list of tensors, or a dictionary by names", _read_tensors)]
+LOGGING = ("every_n_iter", "every_n_secs")
 
 
 class Timer:
@@ -49,7 +50,7 @@ class Timer:
         name: str,
         steps: int | None,
         seconds: float | None,
-        options: tuple[str, str] = ("every_n steps", "every_n_secs"),
+        options: tuple[str, str] = ("every_n_steps", "every_n_secs"),
     ):
         """options: names of both. Raises InvalidArgumentError unless exactly one of both is given."""
         if (steps is None) == (seconds is None):
@@ -79,6 +80,36 @@ class Timer:
         return None if last is None else (step - last[0], now - last[1])
 
 
+class SecondOrStepTimer:
+    """Says at which steps a hook of one's own acts: every so many steps, or after so many seconds."""
+
+    @checked
+    def __init__(self, every_secs: PositiveNumber | None = None, every_steps: Positive | None = None):
+        """Raises InvalidArgumentError unless exactly one of both is given."""
+        self._timer = Timer("SecondOrStepTimer", every_steps, every_secs, ("every_steps", "every_secs"))
+        self._last: int | None = None
+
+    def reset(self) -> None:
+        """Forgets the last step."""
+        self._timer.reset()
+        self._last = None
+
+    @checked
+    def should_trigger_for_step(self, step: Steps) -> bool:
+        """True for the first step, and from then on for each at which the hook acts."""
+        return step != self._last and self._timer.is_due(step)
+
+    @checked
+    def update_last_triggered_step(self, step: Steps) -> tuple[float | None, int | None]:
+        """Notes that the hook has acted. Gives seconds and steps since it last did; (None, None) at first."""
+        passed, self._last = self._timer.happened(step), step
+        return (None, None) if passed is None else (passed[1], passed[0])
+
+    def last_triggered_step(self) -> int | None:
+        """The step at which the hook has last acted."""
+        return self._last
+
+
 class LoggingTensorHook(SessionRunHook):
     """Logs the values of tensors by Python's `logging`, as level INFO of the logger `tensorbow`."""
 
@@ -99,7 +130,7 @@ class LoggingTensorHook(SessionRunHook):
         """
         self._tensors, self._formatter, self._at_end = tensors, formatter, at_end
         only_at_end = at_end and every_n_iter is None and every_n_secs is None
-        self._timer = None if only_at_end else Timer("LoggingTensorHook", every_n_iter, every_n_secs)
+        self._timer = None if only_at_end else Timer("LoggingTensorHook", every_n_iter, every_n_secs, LOGGING)
         self._step, self._is_due = 0, False
 
     def begin(self) -> None:

@@ -67,7 +67,7 @@ def current_watch() -> RunWatch | None:
 
 
 def wanted_tracers(watch: RunWatch | None) -> list[Tracer]:
-    """What takes the spans of a run: the process's trace, and the metadata of the run."""
+    """Receivers of the spans of a run: the process's trace, and the metadata of the run."""
     if watch is None:
         return [] if CURRENT.tracer is None else [CURRENT.tracer]
     tracers = [CURRENT.tracer, watch.tracer]

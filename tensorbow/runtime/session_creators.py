@@ -88,6 +88,6 @@ def await_variables(session: Session, max_wait_secs: float) -> None:
         if wait.left_s < 0:
             raise FailedPreconditionError(
                 f"MonitoredSession: waited {max_wait_secs:g} s for the chief to initialise "
-                f"{names}; start the chief, or give max_wait_secs"
+                f"{names}; start the chief, with the same ClusterSpec and graph, or give max_wait_secs"
             )
         time.sleep(PAUSE_S)

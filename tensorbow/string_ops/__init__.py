@@ -16,6 +16,7 @@ from tensorbow.string_ops.splitting import (
     string_upper,
     substr,
 )
+from tensorbow.string_ops.unicode import unicode_decode, unicode_encode, unicode_split, unicode_transcode
 
 __all__ = [
     "as_string",
@@ -35,4 +36,8 @@ __all__ = [
     "string_to_number",
     "string_upper",
     "substr",
+    "unicode_decode",
+    "unicode_encode",
+    "unicode_split",
+    "unicode_transcode",
 ]

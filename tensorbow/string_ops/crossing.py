@@ -68,7 +68,7 @@ def _crossed(hashes: Sequence[Array], attrs: Attrs) -> Array:
 
 def _require_features(op: str, spec: TensorSpec) -> None:
     if not (spec.dtype.is_string or spec.dtype.is_integer):
-        raise InvalidArgumentError(f"{op}: an input is {spec}, expected strings or whole numbers")
+        raise InvalidArgumentError(f"{op}: one of inputs is {spec}, expected strings or whole numbers")
 
 
 def _require_one_batch(counts: Sequence[int]) -> None:
@@ -187,7 +187,7 @@ def _cross(op: str, inputs: Sequence[Any], name: str | None, **attrs: Any) -> Sp
             column = as_sparse(each) if sparse[-1] else as_tensor(each)
             rank = column.rank if isinstance(column, SparseTensor) else column.shape.ndims
             if rank not in (2, None):
-                raise InvalidArgumentError(f"{op}: an input is {column!r}, expected rank 2")
+                raise InvalidArgumentError(f"{op}: one of inputs is {column!r}, expected rank 2")
             values = column.values if isinstance(column, SparseTensor) else column
             _require_features(op, values.spec)
             values = values if values.dtype.is_string else cast(values, int64)

@@ -46,6 +46,7 @@ from tensorbow.training.monitored_checkpoints import (
     CheckpointSaverHook,
     CheckpointSaverListener,
     MonitoredTrainingSession,
+    SingularMonitoredSession,
 )
 from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
 from tensorbow.training.recording_hooks import ProfilerHook, StepCounterHook, SummarySaverHook
@@ -56,6 +57,7 @@ from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessi
 from tensorbow.training.session_manager import SessionManager
 from tensorbow.training.supervisor import Supervisor
 from tensorbow.training.sync_replicas import SyncReplicasOptimizer
+from tensorbow.training.warm_starts import VocabInfo, warm_start
 
 __all__ = [
     "TERMINAL",
@@ -77,11 +79,13 @@ __all__ = [
     "SaverDef",
     "Scaffold",
     "SessionManager",
+    "SingularMonitoredSession",
     "StepCounterHook",
     "SummarySaverHook",
     "Supervisor",
     "SyncReplicasOptimizer",
     "TrainingProgress",
+    "VocabInfo",
     "WorkerSessionCreator",
     "best_checkpoint",
     "checkpoint_exists",
@@ -112,5 +116,6 @@ __all__ = [
     "save_model",
     "summary_iterator",
     "update_checkpoint_state",
+    "warm_start",
     "write_graph",
 ]

@@ -168,7 +168,7 @@ class FileWriter:
             make_folder(Path(self._logdir))
             _, events = event_protocol()
             now, number = time.time(), next(_NUMBERS)
-            name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number}"
+            name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number:06}"
             self._file = TFRecordWriter(str(Path(self._logdir) / f"{name}{self._suffix}"))
             weakref.finalize(self, self._file.close)  # of a writer that is forgotten
             self._file.write(events.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())

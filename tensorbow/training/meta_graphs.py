@@ -12,12 +12,13 @@ from tensorbow.errors import TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import AsGraph, GraphDef, Operation, get_default_graph
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
-from tensorbow.kinds import PATH, AsPath, Flag, Kind, Name, RefusedError, checked, instance
+from tensorbow.kinds import PATH, AsPath, Flag, Kind, Mapped, Name, RefusedError, checked, instance, refuse
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.training.meta_graph_def import MetaGraphDef
 from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
+from tensorbow.training.scoped_meta_graphs import graph_def_in_scope
 
 
 def _read_meta_graph(value: Any) -> Any:
@@ -41,14 +42,24 @@ def export_meta_graph(
     saver_def: AsSaverDef | None = None,
     clear_devices: Flag = False,
     as_text: Flag = False,
+    export_scope: Name = None,
 ) -> MetaGraphDef:
     """A graph, by default the default graph, with a saver's names; written to a file if one is named.
 
     saver_def: of `Saver.saver_def`. clear_devices: leaves out on which devices operations are.
-    as_text: writes JSON; else a protocol buffer as TensorFlow's, by protobuf. Raises InvalidArgumentError for
-    a graph that cannot be written, FailedPreconditionError without protobuf.
+    as_text: writes JSON; else a protocol buffer as TensorFlow's, by protobuf. export_scope: writes the
+    operations of this name scope only, without the scope in their names, and what collections have of them;
+    a tensor `x:0` from outside becomes a placeholder `unbound_inputs/x:0`, for `input_map` of
+    `import_meta_graph`. It has no saver: make one of the imported variables.
+
+    Raises InvalidArgumentError for a graph that cannot be written, or export_scope and saver_def,
+    NotFoundError for a scope without operations, FailedPreconditionError without protobuf.
     """
     graph_def = (get_default_graph() if graph is None else graph).as_graph_def()
+    if export_scope:
+        if saver_def is not None:
+            raise refuse("export_meta_graph", "saver_def", "None with export_scope", saver_def)
+        graph_def = graph_def_in_scope(graph_def, export_scope)
     meta = MetaGraphDef(_without_devices(graph_def) if clear_devices else graph_def, saver_def)
     if filename is not None:
         path = Path(filename)
@@ -59,13 +70,18 @@ def export_meta_graph(
 
 @checked
 def import_meta_graph(
-    meta_graph_or_file: AnyMetaGraph, clear_devices: Flag = False, import_scope: Name = None
+    meta_graph_or_file: AnyMetaGraph,
+    clear_devices: Flag = False,
+    import_scope: Name = None,
+    *,
+    input_map: Mapped | None = None,
 ) -> Saver | None:
     """Adds a meta graph to the default graph; returns its saver, or None if it has none.
 
     meta_graph_or_file: of `export_meta_graph`, or its file, or the one that `Saver.save` writes, as
     `path + ".meta"`, where path is what it returns. Variables and collections come back, too; the
     saver finds the values in files by the names that they had. import_scope: the scope to add it under.
+    input_map: as of `tb.import_graph_def`.
 
     Raises NotFoundError for a missing file, InvalidArgumentError for another content, and what
     `tb.import_graph_def` raises.
@@ -82,7 +98,7 @@ def import_meta_graph(
         graph_def = _without_devices(meta.graph_def) if clear_devices else meta.graph_def
         saver = meta.saver_def
         elements = None if saver is None else [saver.restore_op_name]
-        made = import_graph_def(graph_def, return_elements=elements, name=import_scope or "")
+        made = import_graph_def(graph_def, input_map, elements, import_scope or "")
         if saver is None or not made or not isinstance(made[0], Operation):
             return None
         scope = made[0].name.removesuffix(saver.restore_op_name)

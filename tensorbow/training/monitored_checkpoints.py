@@ -22,6 +22,7 @@ from tensorbow.kinds import (
     instance,
 )
 from tensorbow.runtime import (
+    AsConfig,
     MonitoredSession,
     Session,
     SessionRunContext,
@@ -198,6 +199,33 @@ class CheckpointSaverHook(SessionRunHook):
         state.save_newest(folder)
 
 
+class SingularMonitoredSession(MonitoredSession):
+    """Monitored session of one process: `raw_session` gives its session, and no fault is recovered from."""
+
+    @checked
+    def __init__(
+        self,
+        hooks: Hooks = (),
+        scaffold: AsScaffold | None = None,
+        master: Text = "",
+        config: AsConfig | None = None,
+        checkpoint_dir: AsPath | None = None,
+        stop_grace_period_secs: NonNegative = 120.0,
+        checkpoint_filename_with_path: AsPath | None = None,
+    ):
+        """The arguments of a `tb.train.ChiefSessionCreator`, and those of `tb.train.MonitoredSession`."""
+        creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path)
+        super().__init__(creator, hooks=hooks, stop_grace_period_secs=stop_grace_period_secs)
+
+    @property
+    def _is_remote(self) -> bool:
+        return False
+
+    def raw_session(self) -> Session:
+        """The session itself, without hooks. Raises FailedPreconditionError once it is closed."""
+        return self._open()
+
+
 @checked
 def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     master: Text = "",
@@ -244,8 +272,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     saves_summaries = save_summaries_steps is not None or save_summaries_secs is not None
     if saves_summaries and summary_dir is None:
         raise InvalidArgumentError(
-            "MonitoredTrainingSession: save_summaries_steps needs a checkpoint_dir or a summary_dir; give "
-            "one, or leave it out"
+            "MonitoredTrainingSession: save_summaries_steps and save_summaries_secs need a checkpoint_dir or "
+            "a summary_dir; give one, or leave them out"
         )
     scaffold = Scaffold() if scaffold is None else scaffold
     given: dict[str, Any] = {**options, "max_wait_secs": max_wait_secs}

@@ -86,13 +86,14 @@ def add_save_graph(
     max_to_keep: int | None,
     sharded: bool,
     hours: float,
+    scope: str = "save",
 ) -> SaverDef:
-    """Adds to a graph the operations under `save/` that save and restore variables, by name.
+    """Adds to a graph the operations, in a scope, that save and restore variables, by name.
 
     slices: of parts of variables, by the part's name, the slice of which array they are. sharded: one file
     for the variables of each device, which its task reads and writes. hours: between checkpoints that stay.
     """
-    with graph.as_default(), control_dependencies(None), name_scope("save"):
+    with graph.as_default(), control_dependencies(None), name_scope(scope):
         path = placeholder_with_default(constant("model", name="filename/input"), [], name="Const")
         add = _add_shards if sharded else _add_one_file
         saved, everything = add(path, variables, slices)

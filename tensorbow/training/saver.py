@@ -93,6 +93,9 @@ class Saver:
         allow_empty: Flag = False,
         reshape: Flag = False,
         restore_sequentially: Flag = False,
+        name: Name = None,
+        pad_step_number: Flag = False,
+        defer_build: Flag = False,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
@@ -109,15 +112,14 @@ class Saver:
         allow_empty: without variables the saver does nothing, instead of raising an error.
         reshape: `restore` takes arrays of another shape with as many elements; not with sharded.
         restore_sequentially: without effect (TensorFlow's): variables are always restored one by one.
+        name: scope of its operations, by default "save". pad_step_number: the global step in a file's name
+            has eight digits or more. defer_build: `build` chooses the variables and adds the operations.
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name, NotFoundError
         for a saver_def whose variables are not in the default graph, FailedPreconditionError for sharded in a
         finalized graph.
         """
-        if saver_def is None:
-            self._variables, self._slices = _by_name(var_list, allow_empty)
-        else:
-            self._variables, self._slices = _of_definition(saver_def)
+        if saver_def is not None:
             max_to_keep, sharded = saver_def.max_to_keep, saver_def.sharded
             keep_checkpoint_every_n_hours = saver_def.keep_checkpoint_every_n_hours
         if reshape and sharded:
@@ -133,15 +135,43 @@ class Saver:
         self.best_checkpoint: str | None = None  # path
         self.best_value: float | None = None
         self._def, self._meta_graphs = saver_def, MetaGraphFiles()
+        self._scope, self._pads = name or "save", pad_step_number
+        self._hours, self._choice = keep_checkpoint_every_n_hours, (var_list, allow_empty)
+        self._variables: dict[str, Variable] | None = None
+        if not defer_build:
+            self.build()
+
+    def build(self) -> None:
+        """Chooses the variables and adds the operations, if `defer_build` has left it to this call.
+
+        Raises FailedPreconditionError if it is done already, and what making the saver raises.
+        """
+        if self._variables is not None:
+            raise FailedPreconditionError(
+                "Saver.build: the saver is built; give defer_build=True to do it later"
+            )
+        if self._def is None:
+            self._variables, self._slices = _by_name(*self._choice)
+        else:
+            self._variables, self._slices = _of_definition(self._def)
         if not self._variables:
             return
         graph = next(iter(self._variables.values())).graph
-        if saver_def is None and not graph.finalized:
+        if self._def is None and not graph.finalized:
             self._def = add_save_graph(
-                graph, self._variables, self._slices, self._keep, sharded, keep_checkpoint_every_n_hours
+                *(graph, self._variables, self._slices, self._keep, self._sharded, self._hours, self._scope)
             )
-        if sharded:
+        if self._sharded:
             self.saver_def  # noqa: B018 - raises if there is none
+
+    @property
+    def _built(self) -> dict[str, Variable]:
+        """The variables, by name in the file."""
+        if self._variables is None:
+            raise FailedPreconditionError(
+                "Saver: it was made with defer_build=True, and has no variables yet; call build() before"
+            )
+        return self._variables
 
     @property
     def saver_def(self) -> SaverDef:
@@ -167,6 +197,7 @@ class Saver:
 
     # Saving -----------------------------------------------------------------------------------
 
+    @checked
     def save(
         self,
         session: Any,
@@ -175,8 +206,8 @@ class Saver:
         *,
         metrics: Mapping[str, float] | None = None,
         latest_filename: str = STATE,
-        write_meta_graph: bool = True,
-        write_state: bool = True,
+        write_meta_graph: Flag = True,
+        write_state: Flag = True,
     ) -> str:
         """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 
@@ -194,10 +225,10 @@ class Saver:
         value = self._metric_of(numbers)
         if not _is_filename(latest_filename):
             raise refuse("save", "latest_filename", f"the name of a file without {SUFFIX}", latest_filename)
-        if not self._variables:
+        if not self._built:
             return ""
         elements = self._elements(session)
-        path = file_to_save(save_path, _step(session, global_step))
+        path = file_to_save(save_path, _step(session, global_step), 8 if self._pads else 1)
         described = {**METADATA, "metrics": {k: _plain(v) for k, v in numbers.items()}}
         if self._sharded:
             name = self._write_shards(session, path.with_suffix(""), described)
@@ -279,12 +310,12 @@ class Saver:
             or not hasattr(session, "load_variables")
         ):
             raise refuse("Saver", "session", "a session", session)
-        for name, variable in self._variables.items():
+        for name, variable in self._built.items():
             if variable.graph is not session.graph:
                 raise InvalidArgumentError(
                     f"Saver: variable {name} is not of the session's graph; make the Saver in that graph"
                 )
-        return self._variables
+        return self._built
 
     def _write_state(self, path: Path) -> None:
         """Writes the file that names the newest, all and the best checkpoints."""
@@ -304,7 +335,7 @@ class Saver:
         if save_path is None:
             remedy = "latest_checkpoint gives None for a folder without a checkpoint: save one there first"
             raise refuse("Saver.restore", "save_path", "a path", save_path, remedy)
-        if not self._variables:
+        if not self._built:
             return
         variables = self._elements(session)
         if self._sharded:
@@ -321,14 +352,15 @@ class Saver:
         for key, variable in variables.items():
             name, cut = sources[key], self._slices.get(key)
             array = arrays[name]
-            expected = variable.op.outputs[0].spec.shape if cut is None else cut.full_shape
+            spec = variable.op.outputs[0].spec
             if array.dtype != variable.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
                     f"tensor_name = {name}; expected dtype {variable.dtype.name} does not equal original "
                     f"dtype {array.dtype.name} in {path}"
                 )
-            if expected is None:  # of a variable whose shape may change
+            if cut is None and spec.shape is None:  # of a variable whose shape may change
                 continue
+            expected = spec.extents if cut is None else cut.full_shape
             if self._reshapes and array.size == math.prod(expected):
                 arrays[name] = array = array.reshape(expected)
             if array.shape != expected:

@@ -117,6 +117,6 @@ class WorkerSessionCreator(SessionCreator):
             if wait.left_s < 0:
                 raise FailedPreconditionError(
                     f"WorkerSessionCreator: waited {self.max_wait_secs:g} s for the chief to initialise "
-                    f"{names}; start the chief, or give max_wait_secs"
+                    f"{names}; start the chief, with the same ClusterSpec and graph, or give max_wait_secs"
                 )
             time.sleep(PAUSE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
@@ -30,6 +30,7 @@ from tensorbow.kinds import (
     number,
 )
 from tensorbow.runtime import AsConfig, RunOptions, Session
+from tensorbow.runtime.long_wait import LongWait
 from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import NAMED, AsPiece, AsSaver, InitFn, Scaffold
 from tensorbow.training.session_creators import closed_on_errors
@@ -95,11 +96,13 @@ class SessionManager:
         config: AsConfig | None = None,
         init_feed_dict: Mapped | None = None,
         init_fn: InitFn = None,
+        **options: Any,
     ) -> Session:
         """A session that is ready: variables are restored, or else init_op and init_fn(session) are run.
 
         master: the session's target, "" in this process. saver, checkpoint_dir,
-        checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs: as of `recover_session`.
+        checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs: as of `recover_session`. options:
+        of `tb.Session`.
 
         Raises InvalidArgumentError without init_op, init_fn and local_init_op if nothing was restored;
         FailedPreconditionError if variables are without a value afterwards.
@@ -111,9 +114,12 @@ class SessionManager:
             wait_for_checkpoint,
             max_wait_secs,
             config,
+            options,
         )
         with closed_on_errors(session):
-            if not is_restored:
+            if is_restored:
+                self._complete(session)
+            else:
                 if init_op is None and init_fn is None and self._local_init_op is None:
                     raise InvalidArgumentError(
                         "prepare_session: no checkpoint was restored; give an init_op or an init_fn"
@@ -147,7 +153,9 @@ class SessionManager:
         has one. Raises InvalidArgumentError for a folder and a checkpoint.
         """
         path = _path_of("recover_session", checkpoint_dir, checkpoint_filename_with_path)
-        session, is_restored = self._restored(master, saver, path, wait_for_checkpoint, max_wait_secs, config)
+        session, is_restored = self._restored(
+            master, saver, path, wait_for_checkpoint, max_wait_secs, config, {}
+        )
         with closed_on_errors(session):
             return session, is_restored and not self._missing(session)
 
@@ -157,26 +165,27 @@ class SessionManager:
         master: Text,
         config: AsConfig | None = None,
         max_wait_secs: Seconds = math.inf,
+        **options: Any,
     ) -> Session:
         """A session that is ready, once another one of the same cluster has given the variables values.
 
-        Raises DeadlineExceededError if it is not after max_wait_secs.
+        options: of `tb.Session`. Raises DeadlineExceededError if it is not ready after max_wait_secs.
         """
-        deadline = time.monotonic() + max_wait_secs
+        wait = LongWait(max_wait_secs)
         while True:
-            session = Session(master, self._graph, config)
+            session = Session(master, self._graph, config, **options)
             with closed_on_errors(session):
                 try:
-                    missing = self._missing(session)
+                    if not (missing := self._missing(session)):
+                        return session
+                    late = f"the chief has not initialised {', '.join(missing[:NAMED])}; start the chief"
                 except (UnavailableError, AbortedError) as error:  # tasks that are not there yet
-                    missing = [str(error)]
-            if not missing:
-                return session
+                    late = str(error)
             session.close()
-            if time.monotonic() + self._wait_s > deadline:
+            wait.tell(f"wait_for_session: {late}")
+            if wait.left_s < self._wait_s:
                 raise DeadlineExceededError(
-                    f"wait_for_session: waited {max_wait_secs:g} s for {', '.join(missing[:NAMED])}; start "
-                    "the chief, or give max_wait_secs"
+                    f"wait_for_session: waited {max_wait_secs:g} s: {late}, or give max_wait_secs"
                 )
             time.sleep(self._wait_s)
 
@@ -188,9 +197,10 @@ class SessionManager:
         waits: bool,
         max_wait_s: float,
         config: Any,
+        options: Mapping[str, Any],
     ) -> tuple[Session, bool]:
         """A new session, and True if a checkpoint was restored into it."""
-        session = Session(master, self._graph, config)
+        session = Session(master, self._graph, config, **options)
         if saver is None or path_of is None:
             return session, False
         deadline = time.monotonic() + max_wait_s
@@ -202,6 +212,9 @@ class SessionManager:
             with self._graph.as_default():
                 saver.restore(session, path)
         return session, True
+
+    def _complete(self, session: Session) -> None:
+        """Called after a checkpoint was restored, which may have left variables without a value."""
 
     def _missing(self, session: Session) -> list[str]:
         """Variables without a value after local_init_op, which is run if those that it reads have one."""

@@ -14,8 +14,10 @@ from tests.arguments.public_calls import Call
 CLUSTER = {"ps": ["127.0.0.1:1", "127.0.0.1:2"]}
 OF_SUPERVISORS = {
     **{"master": "text", "config": "nothing", "max_wait_secs": "number"},
-    "start_standard_services": "flag",
+    **dict.fromkeys(("start_standard_services", "wait_for_checkpoint"), "flag"),
 }
+
+PIECES = ("init_op", "local_init_op", "ready_op", "ready_for_local_init_op", "global_step")
 
 
 def supervisor(method: str) -> Any:
@@ -63,12 +65,15 @@ CALLS: Mapping[str, Call] = {
         lambda: {"logdir": tempfile.mkdtemp()},
         {
             **{"graph": "nothing", "is_chief": "flag", "logdir": "text or none", "saver": "nothing"},
-            **{"save_model_secs": "number", "checkpoint_basename": "text", "init_fn": "function or none"},
-            **{"stop_grace_secs": "number", "init_op": "nothing", "global_step": "nothing"},
+            **dict.fromkeys(PIECES, "nothing"),
+            **dict.fromkeys(("summary_op", "summary_writer", "session_manager"), "nothing"),
+            **dict.fromkeys(("recovery_wait_secs", "save_summaries_secs", "save_model_secs"), "number"),
+            **{"checkpoint_basename": "text", "init_fn": "function or none", "stop_grace_secs": "number"},
+            **{"init_feed_dict": "mapping or none", "local_init_run_options": "nothing"},
         },
         {
-            "graph": frozenset({"graph"}),
-            **dict.fromkeys(("init_op", "global_step"), frozenset({"tensor", "variable"})),
+            **dict.fromkeys(PIECES, frozenset({"tensor", "variable"})),
+            **{"graph": frozenset({"graph"}), "logdir": frozenset({"path"})},
         },
     ),
     "Supervisor.prepare_or_wait_for_session": Call(
@@ -78,6 +83,15 @@ CALLS: Mapping[str, Call] = {
         names=("Supervisor", "Session"),
     ),
     "Supervisor.managed_session": Call(
-        dict, OF_SUPERVISORS, target=lambda: supervisor("managed_session"), names=("Supervisor", "Session")
+        dict,
+        {**OF_SUPERVISORS, "close_summary_writer": "flag"},
+        target=lambda: supervisor("managed_session"),
+        names=("Supervisor", "Session"),
     ),
+    "Supervisor.stop": Call(
+        dict,
+        {"threads": "anything", "close_summary_writer": "flag", "ignore_live_threads": "flag"},
+        target=lambda: supervisor("stop"),
+    ),
+    "Supervisor.request_stop": Call(dict, {"ex": "anything"}, target=lambda: supervisor("request_stop")),
 }

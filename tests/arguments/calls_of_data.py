@@ -246,7 +246,7 @@ CALLS: Mapping[str, Call] = {
             "mean": "number",
             "std": "positive",
             "augmentation": "nothing",
-            "class_names": "object",
+            "class_names": "list of texts",
         },
         {"augmentation": frozenset({"function", "class"})},
     ),
@@ -267,9 +267,9 @@ CALLS: Mapping[str, Call] = {
     "data.splits_of": Call(
         lambda: {"data": (np.zeros((4, 3)), np.zeros(4))},
         {
-            "data": "object",
+            "data": "tensor",
             "name": "text",
-            "validation_split": "object",
+            "validation_split": "object or none",
             "test_split": "object",
             "seed": "count",
             "task": "choice",
@@ -368,7 +368,7 @@ CALLS: Mapping[str, Call] = {
             "schedule": "text",
             "learning_rates": "extents",
             "dataset_drops": "extents",
-            "image_size": "object",
+            "image_size": "list or none",
         },
     ),
     "Model.default_learning_rate": Call(

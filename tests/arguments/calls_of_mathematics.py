@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import tensorbow as tb
+from tests.arguments.calls_of_ops import ops
 from tests.arguments.public_calls import Call
 
 
@@ -36,20 +37,16 @@ def _finished(*_: Any) -> Any:
 _ONE, _TWO = {"sp_input": "object"}, {"sp_a": "object", "sp_b": "object"}
 
 
-def _calls(which: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
-    return {name: Call(arguments, **more) for name in which.split()}
-
-
 _LENGTH = {"fft_length": "extents or none"}
 
 CALLS: Mapping[str, Call] = {
     "complex": Call(lambda: {"real": 1.0, "imag": 2.0}, sorts={"real": "tensor", "imag": "tensor"}),
-    **_calls("real imag angle", lambda: {"input": complexes()}, names=("zeros_like", "less")),
+    **ops("real imag angle", lambda: {"input": complexes()}, names=("zeros_like", "less")),
     "conj": Call(lambda: {"x": complexes()}),
-    **_calls("fft fft2d fft3d ifft ifft2d ifft3d", lambda: {"input": complexes()}),
-    **_calls("signal.rfft signal.rfft2d signal.rfft3d", lambda: {"input": reals()}, sorts=_LENGTH),
-    **_calls("signal.irfft signal.irfft2d signal.irfft3d", lambda: {"input": complexes()}, sorts=_LENGTH),
-    **_calls(
+    **ops("fft fft2d fft3d ifft ifft2d ifft3d", lambda: {"input": complexes()}),
+    **ops("signal.rfft signal.rfft2d signal.rfft3d", lambda: {"input": reals()}, sorts=_LENGTH),
+    **ops("signal.irfft signal.irfft2d signal.irfft3d", lambda: {"input": complexes()}, sorts=_LENGTH),
+    **ops(
         "signal.fftshift signal.ifftshift",
         lambda: {"x": complexes()},
         sorts={"axes": "axes or none"},
@@ -74,7 +71,7 @@ CALLS: Mapping[str, Call] = {
         },
         names=("cast", "transpose"),
     ),
-    **_calls(
+    **ops(
         "nn.ctc_greedy_decoder nn.ctc_beam_search_decoder",
         lambda: {"inputs": np.ones((2, 1, 3), np.float32), "sequence_length": [2]},
         sorts={
@@ -96,7 +93,7 @@ CALLS: Mapping[str, Call] = {
         sorts={"sorted_sequence": "tensor", "side": "choice", "out_type": "dtype"},
     ),
     # functions of statistics
-    **_calls("igamma igammac", lambda: {"a": 1.0, "x": 2.0}),
+    **ops("igamma igammac", lambda: {"a": 1.0, "x": 2.0}),
     "betainc": Call(lambda: {"a": 1.0, "b": 2.0, "x": 0.5}),
     "zeta": Call(lambda: {"x": 2.0, "q": 1.0}, sorts={"q": "tensor"}),
     "polygamma": Call(lambda: {"a": 1.0, "x": 1.0}),
@@ -139,18 +136,18 @@ CALLS: Mapping[str, Call] = {
         sorts={"num_samples": "count", "seed": "seed or none"},
         names=("multinomial", "cast"),
     ),
-    **_calls("math.xlogy math.xdivy math.multiply_no_nan", lambda: {"x": [1.0, 2.0], "y": 2.0}),
+    **ops("math.xlogy math.xdivy math.multiply_no_nan", lambda: {"x": [1.0, 2.0], "y": 2.0}),
     "math.polyval": Call(
         lambda: {"coeffs": [1.0, 2.0], "x": [1.0]},
         sorts={"coeffs": "tensors"},
         takes={"coeffs": frozenset({"ragged list"})},
     ),
-    **_calls(
+    **ops(
         "math.reduce_std math.reduce_variance",
         lambda: {"input_tensor": reals()},
         sorts={"axis": "axes or none"},
     ),
-    **_calls(
+    **ops(
         "bitwise.bitwise_and bitwise.bitwise_or bitwise.bitwise_xor bitwise.left_shift bitwise.right_shift",
         lambda: {"x": [1, 2], "y": 2},
     ),
@@ -167,7 +164,7 @@ CALLS: Mapping[str, Call] = {
         sorts={"value_range": "tensor", "nbins": "count"},
         names=("strided_slice", "cast"),
     ),
-    **_calls(
+    **ops(
         "scatter_nd_add scatter_nd_sub scatter_nd_update",
         lambda: {"ref": tb.Variable([1.0, 2.0], name="written"), "indices": [[1]], "updates": [1.0]},
         sorts={"ref": "variable", "updates": "tensor", "use_locking": "flag"},
@@ -178,7 +175,7 @@ CALLS: Mapping[str, Call] = {
         sorts={"ref": "variable", "updates": "tensor", "use_locking": "flag"},
         names=("scatter_nd", "scatter_nd_update"),
     ),
-    **_calls(
+    **ops(
         "tensor_scatter_add tensor_scatter_sub tensor_scatter_update",
         lambda: {"tensor": [1.0, 2.0], "indices": [[1]], "updates": [1.0]},
         sorts={"updates": "tensor"},
@@ -189,15 +186,15 @@ CALLS: Mapping[str, Call] = {
         lambda: {"hypothesis": ids(), "truth": ids()},
         sorts={"hypothesis": "object", "truth": "object", "normalize": "flag"},
     ),
-    **_calls(
+    **ops(
         "sets.difference sets.intersection sets.set_union",
         lambda: {"a": [[1, 2]], "b": [[1, 3]]},
         sorts={"validate_indices": "flag", "aminusb": "flag"},
         names=("set operation",),
     ),
     "sets.set_size": Call(lambda: {"a": [[1, 2]]}, sorts={"validate_indices": "flag"}),
-    **_calls("sparse_maximum sparse_minimum", lambda: {"sp_a": sparse(), "sp_b": sparse()}, sorts=_TWO),
-    **_calls("sparse_softmax", lambda: {"sp_input": sparse()}, sorts=_ONE),
+    **ops("sparse_maximum sparse_minimum", lambda: {"sp_a": sparse(), "sp_b": sparse()}, sorts=_TWO),
+    **ops("sparse_softmax", lambda: {"sp_input": sparse()}, sorts=_ONE),
     "sparse_slice": Call(
         lambda: {"sp_input": sparse(), "start": [0, 1], "size": [1, 2]},
         sorts={**_ONE, "start": "tensor", "size": "tensor"},
@@ -213,7 +210,7 @@ CALLS: Mapping[str, Call] = {
         sorts={**_ONE, "default_value": "tensor"},
         names=("fill",),
     ),
-    **_calls(
+    **ops(
         "sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum_sparse",
         lambda: {"sp_input": sparse()},
         sorts={**_ONE, "axis": "axes or none"},
@@ -228,7 +225,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "sparse_eye": Call(lambda: {"num_rows": 2}, sorts={"num_rows": "count", "num_columns": "count or none"}),
     "sparse_from_dense": Call(lambda: {"tensor": [[1, 0]]}, names=("reshape", "not_equal")),
-    **_calls("serialize_sparse serialize_many_sparse", lambda: {"sp_input": sparse()}, sorts=_ONE),
+    **ops("serialize_sparse serialize_many_sparse", lambda: {"sp_input": sparse()}, sorts=_ONE),
     "deserialize_many_sparse": Call(
         lambda: {"serialized_sparse": [["a", "b", "c"]], "dtype": tb.float32},
         sorts={"serialized_sparse": "strings", "rank": "count or none"},

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 import tensorbow as tb
-from tensorbow.ops.definition import OPS
 from tests.arguments.public_calls import Call
 
 
@@ -36,57 +35,12 @@ def images() -> Any:
     return tb.constant(np.ones((1, 4, 4, 2), np.float32))
 
 
-def filters() -> Any:
-    return tb.constant(np.ones((2, 2, 2, 3), np.float32))
-
-
-def codes(values: Any) -> Any:
-    """Numbers in 8 bits."""
-    return tb.constant(values, tb.uint8)
-
-
-_ZERO_POINTS = dict.fromkeys(("zero_point", "a_zero_point", "input_zero_point"), "extents")
-_FAKE = {"num_bits": "extents", "narrow_range": "flag"}
-
-
 def flow() -> Any:
     return tb.constant(np.ones((1, 4, 4, 3), np.float32))
 
 
-def same(**more: Any) -> dict[str, Any]:
-    return {"strides": 1, "padding": "SAME", **more}
-
-
 def table() -> Any:
     return tb.Variable(np.ones((3, 2), np.float32), name="table")
-
-
-def _spec(inputs: Any, attrs: Any) -> Any:
-    return tb.TensorSpec([2], tb.float32)
-
-
-FLAGS = (
-    "uniform_dtype",
-    "stateful",
-    "random",
-    "replace",
-    "sets_status",
-    "exchange",
-    "asynchronous",
-    "keeps",
-    "slow",
-    "strings",
-)
-
-
-def _defined(**arguments: Any) -> None:
-    """Defines an op, and forgets it again."""
-    before = dict(OPS)
-    try:
-        tb.define_op(**arguments)
-    finally:
-        OPS.clear()
-        OPS.update(before)
 
 
 def graph_def() -> Any:
@@ -96,8 +50,9 @@ def graph_def() -> Any:
     return graph.as_graph_def()
 
 
-def _ops(ops: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
-    return {name: Call(arguments, **more) for name in ops.split()}
+def ops(which: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
+    """The same call of each of several functions; which: their names, separated by spaces."""
+    return {name: Call(arguments, **more) for name in which.split()}
 
 
 _OF_ONE = (
@@ -109,7 +64,6 @@ _OF_TWO = (
     "minimum multiply not_equal pow squared_difference subtract truncatediv truncatemod"
 )
 _ROWS = dict.fromkeys(("inputs", "values"), frozenset({"ragged list"}))  # several tensors
-_CONVOLVED = {"use_cudnn_on_gpu": "flag", "dilations": "windows or none", "data_format": "choice or none"}
 _DRAWN = {
     "minval": "real",
     "maxval": "real or none",
@@ -122,6 +76,7 @@ _SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
 _FLIPS = "flip_left_right flip_up_down random_flip_left_right random_flip_up_down transpose_image"
 _BOX = ("offset_height", "offset_width", "target_height", "target_width")
 _IN_BOX = dict.fromkeys(_BOX, "count")
+_METHOD = {"method": "nothing", "preserve_aspect_ratio": "flag"}
 _RESIZED = {"size": "extents", "align_corners": "flag"}
 _WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
 _SEEDED = {"seed": "seed or none"}
@@ -130,32 +85,27 @@ _FACTORS = {"lower": "positive", "upper": "positive"}
 _CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
 _SHOWN = {"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})}
 
-COUNTS = {
-    **dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count"),
-    "seed": "seed or none",
-}
-
 
 CALLS: Mapping[str, Call] = {
-    **_ops(
+    **ops(
         "reduce_max reduce_mean reduce_min reduce_prod reduce_sum",
         lambda: {"input_tensor": x23()},
         sorts={"axis": "axes or none"},
         names=("max", "mean", "min", "prod", "sum"),
     ),
-    **_ops(
+    **ops(
         "reduce_all reduce_any",
         lambda: {"input_tensor": truths()},
         sorts={"axis": "axes or none"},
         names=("all", "any"),
     ),
-    **_ops(
+    **ops(
         "argmax argmin",
         lambda: {"input": x23()},
         sorts={"axis": "axis or none", "output_type": "dtype"},
         names=("argmax", "neg", "sub"),
     ),
-    **_ops(
+    **ops(
         "arg_max arg_min",
         lambda: {"input": x23(), "dimension": 1},
         sorts={"dimension": "axis", "output_type": "dtype"},
@@ -171,13 +121,13 @@ CALLS: Mapping[str, Call] = {
         names=("sum", "NotEqual", "cast"),
     ),
     # element by element
-    **_ops(
+    **ops(
         _OF_ONE, lambda: {"x": vector()}, names=("is_finite", "logical_not", "Softplus", "neg", "identity")
     ),
-    **_ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul", "abs")),
+    **ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul", "abs")),
     "scalar_mul": Call(lambda: {"scalar": 2.0, "x": vector()}, sorts={"scalar": "tensor"}),
     "logical_not": Call(lambda: {"x": truths()}),
-    **_ops("logical_and logical_or logical_xor", lambda: {"x": truths(), "y": True}, names=("logical_or",)),
+    **ops("logical_and logical_or logical_xor", lambda: {"x": truths(), "y": True}, names=("logical_or",)),
     "clip_by_value": Call(
         lambda: {"t": vector(), "clip_value_min": 0.0, "clip_value_max": 1.0},
         sorts={"clip_value_min": "real", "clip_value_max": "real"},
@@ -187,17 +137,17 @@ CALLS: Mapping[str, Call] = {
     "accumulate_n": Call(
         lambda: {"inputs": [vector(), vector()]},
         sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
-        takes=_ROWS,
+        takes={**_ROWS, "shape": frozenset({"-1"})},
         names=("add_n",),
     ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
-    **_ops(
+    **ops(
         "where where_v2",
         lambda: {"condition": truths(), "x": 1.0, "y": vector()},
         sorts={"condition": "tensor", "x": "tensor", "y": "tensor"},
         names=("select", "where"),
     ),
-    **_ops(
+    **ops(
         "nn.crelu nn.elu nn.gelu nn.hard_sigmoid nn.hard_swish nn.mish nn.relu6 nn.selu nn.silu nn.softplus "
         "nn.softsign nn.swish",
         lambda: {"features": vector()},
@@ -206,14 +156,18 @@ CALLS: Mapping[str, Call] = {
     ),
     "nn.leaky_relu": Call(lambda: {"features": vector()}, sorts={"alpha": "number"}),
     # shapes
-    **_ops("shape size", lambda: {"input": x23()}, sorts={"out_type": "dtype"}),
+    **ops("shape size", lambda: {"input": x23()}, sorts={"out_type": "dtype"}),
     "rank": Call(lambda: {"input": x23()}),
     "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
     "tuple": Call(lambda: {}, sorts={"control_inputs": "list"}, names=("tuple", "group")),
-    "all_gather": Call(lambda: {"value": x23()}),
-    "all_reduce": Call(lambda: {"value": x23()}, sorts={"op": "choice"}),
+    "all_gather": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
+    "all_reduce": Call(
+        lambda: {"value": x23()}, sorts={"op": "choice"}, takes={"value": frozenset({"empty dict"})}
+    ),
     "all_sum": Call(lambda: {"value": x23()}, takes={"value": frozenset({"empty dict"})}),
-    "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
+    "broadcast": Call(
+        lambda: {"value": x23()}, sorts={"source": "count"}, takes={"value": frozenset({"empty dict"})}
+    ),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
     "squeeze": Call(lambda: {"input": [[1.0]]}, sorts={"axis": "axes or none"}),
@@ -254,7 +208,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("begin", "end", "strides"), "extents"),
             "end": "extents or none",
             "strides": "extents or none",
-            "var": "nothing",
+            "var": "anything",
             **{f"{which}_mask": "count" for which in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")},
         },
     ),
@@ -292,24 +246,24 @@ CALLS: Mapping[str, Call] = {
             "dtype": "dtype or none",
         },
     ),
-    **_ops("cumsum cumprod", lambda: {"x": x23()}, sorts={"exclusive": "flag", "reverse": "flag"}),
+    **ops("cumsum cumprod", lambda: {"x": x23()}, sorts={"exclusive": "flag", "reverse": "flag"}),
     # constants and numbers
     "constant": Call(
         lambda: {"value": 1.0},
         sorts={"dtype": "dtype or none", "shape": "static shape", "value": "value"},
     ),
-    **_ops(
+    **ops(
         "zeros_like ones_like",
         lambda: {"tensor": x23()},
         sorts={"dtype": "dtype or none"},
     ),
-    **_ops("zeros ones", lambda: {"shape": [2, 3]}, names=("fill",)),
+    **ops("zeros ones", lambda: {"shape": [2, 3]}, names=("fill",)),
     "fill": Call(lambda: {"dims": [2, 3], "value": 1.0}, sorts={"dims": "shape"}),
     "range": Call(
         lambda: {"start": 0, "limit": 4, "delta": 1},
         sorts={"start": "tensor", "limit": "tensor or none", "delta": "tensor", "dtype": "dtype or none"},
     ),
-    **_ops(
+    **ops(
         "random_normal truncated_normal random_uniform",
         lambda: {"shape": [2]},
         sorts=_DRAWN,
@@ -323,9 +277,12 @@ CALLS: Mapping[str, Call] = {
     "convert_to_tensor": Call(lambda: {"value": 1.0}, sorts={"dtype": "dtype or none"}),
     # steering
     "identity": Call(lambda: {"input": x23()}),
-    **_ops("to_float to_double to_bfloat16 to_int32 to_int64", lambda: {"x": x23()}, names=("cast",)),
+    **ops("to_float to_double to_bfloat16 to_int32 to_int64", lambda: {"x": x23()}, names=("cast",)),
     "identity_n": Call(
-        lambda: {"input": [x23()]}, sorts={"input": "tensors"}, takes=_ROWS, names=("identity",)
+        lambda: {"input": [x23()]},
+        sorts={"input": "tensors"},
+        takes={"input": frozenset({"ragged list"})},
+        names=("identity",),
     ),
     "shape_n": Call(
         lambda: {"input": [x23()]},
@@ -333,7 +290,7 @@ CALLS: Mapping[str, Call] = {
         takes={"input": frozenset({"ragged list"})},
         names=("shape",),
     ),
-    **_ops(
+    **ops(
         "sort argsort",
         lambda: {"values": x23()},
         sorts={"values": "tensor", "direction": "choice", "stable": "flag"},
@@ -351,6 +308,7 @@ CALLS: Mapping[str, Call] = {
     "import_graph_def": Call(
         lambda: {"graph_def": graph_def()},
         sorts={"graph_def": "object", "input_map": "names", "return_elements": "elements"},
+        takes={"graph_def": frozenset({"text", "bytes", "empty text", "str subclass"})},  # bytes of one
         names=("GraphDef",),
     ),
     # matrices
@@ -366,7 +324,7 @@ CALLS: Mapping[str, Call] = {
         names=("MatrixTriangularSolve",),
     ),
     "logdet": Call(lambda: {"matrix": square()}, sorts={"matrix": "tensor"}, names=("Cholesky",)),
-    **_ops(
+    **ops(
         "matrix_solve matrix_solve_ls matrix_triangular_solve",
         lambda: {"matrix": square(), "rhs": square()},
         sorts={
@@ -378,16 +336,14 @@ CALLS: Mapping[str, Call] = {
     ),
     "qr": Call(lambda: {"input": x23()}, sorts={"full_matrices": "flag"}),
     "svd": Call(lambda: {"tensor": x23()}, sorts=dict.fromkeys(("full_matrices", "compute_uv"), "flag")),
-    **_ops(
-        "self_adjoint_eig self_adjoint_eigvals", lambda: {"tensor": square()}, names=("SelfAdjointEigV2",)
-    ),
+    **ops("self_adjoint_eig self_adjoint_eigvals", lambda: {"tensor": square()}, names=("SelfAdjointEigV2",)),
     "matrix_band_part": Call(
         lambda: {"input": x23(), "num_lower": 0, "num_upper": 1},
         sorts=dict.fromkeys(("num_lower", "num_upper"), "axis"),
         takes=dict.fromkeys(("num_lower", "num_upper"), frozenset({"2**40"})),
     ),
-    **_ops("diag matrix_diag", lambda: {"diagonal": vector()}, sorts={"diagonal": "tensor"}),
-    **_ops("diag_part matrix_diag_part", lambda: {"input": square()}),
+    **ops("diag matrix_diag", lambda: {"diagonal": vector()}, sorts={"diagonal": "tensor"}),
+    **ops("diag_part matrix_diag_part", lambda: {"input": square()}),
     "matrix_set_diag": Call(
         lambda: {"input": square(), "diagonal": vector()},
         sorts={"diagonal": "tensor"},
@@ -401,7 +357,7 @@ CALLS: Mapping[str, Call] = {
         sorts=dict.fromkeys(("transpose_a", "adjoint_a", "a_is_sparse", "b_is_sparse"), "flag"),
         names=("MatMul", "matmul"),
     ),
-    **_ops(
+    **ops(
         "matrix_exponential matrix_logarithm matrix_square_root slogdet",
         lambda: {"input": square()},
         names=("LogMatrixDeterminant",),
@@ -424,361 +380,6 @@ CALLS: Mapping[str, Call] = {
         takes={"equation": frozenset({"empty text"})},
         target=lambda: lambda equation, name=None: tb.einsum(equation, x23(), name=name),
     ),
-    # networks
-    **_ops("nn.relu nn.sigmoid nn.tanh", lambda: {"x": vector()}),
-    **_ops(
-        "nn.softmax nn.log_softmax",
-        lambda: {"logits": x23()},
-        sorts={"axis": "axis or none"},
-        names=("softmax",),
-    ),
-    "nn.softmax_cross_entropy_with_logits_v2": Call(
-        lambda: {"labels": x23(), "logits": x23()},
-        sorts={"axis": "axis or none"},
-        names=("softmax_cross_entropy_with_logits",),
-    ),
-    "nn.softmax_cross_entropy_with_logits": Call(
-        lambda: {"labels": x23(), "logits": x23()},
-        sorts={"_sentinel": "nothing", "dim": "axis"},
-        takes={"dim": frozenset({"2**40"})},
-    ),
-    "nn.sparse_softmax_cross_entropy_with_logits": Call(
-        lambda: {"labels": [1, 0], "logits": x23()}, sorts={"_sentinel": "nothing"}
-    ),
-    "nn.sigmoid_cross_entropy_with_logits": Call(
-        lambda: {"labels": x23(), "logits": x23()},
-        sorts={"_sentinel": "nothing", "labels": "tensor", "logits": "tensor"},
-    ),
-    "nn.weighted_cross_entropy_with_logits": Call(
-        lambda: {"targets": x23(), "logits": x23(), "pos_weight": 2.0},
-        sorts={"targets": "tensor", "logits": "tensor", "pos_weight": "tensor"},
-        names=("sub", "mul", "add"),
-    ),
-    "nn.xw_plus_b": Call(
-        lambda: {"x": x23(), "weights": np.ones((3, 2), np.float32), "biases": [1.0, 2.0]},
-        sorts={"weights": "tensor", "biases": "tensor"},
-        names=("matmul", "bias_add"),
-    ),
-    "nn.relu_layer": Call(
-        lambda: {"x": x23(), "weights": np.ones((3, 2), np.float32), "biases": [1.0, 2.0]},
-        sorts={"weights": "tensor", "biases": "tensor"},
-        names=("matmul", "bias_add", "xw_plus_b"),
-    ),
-    "nn.zero_fraction": Call(lambda: {"value": x23()}, names=("equal", "mean", "cast")),
-    "nn.embedding_lookup": Call(
-        lambda: {"params": x23(), "ids": [1]},
-        sorts={
-            "params": "tensor",
-            "ids": "tensor",
-            "partition_strategy": "choice",
-            "max_norm": "positive or none",
-            "validate_indices": "flag",
-        },
-        names=("gather",),
-    ),
-    **_ops(
-        "nn.log_uniform_candidate_sampler nn.uniform_candidate_sampler nn.learned_unigram_candidate_sampler",
-        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False, "range_max": 9},
-        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
-        names=("random_uniform",),
-    ),
-    "nn.all_candidate_sampler": Call(
-        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False},
-        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
-        names=("range", "constant"),
-    ),
-    "nn.fixed_unigram_candidate_sampler": Call(
-        lambda: (
-            {"true_classes": [[1]], "num_true": 1, "num_sampled": 1, "unique": False, "range_max": 2}
-            | {"unigrams": [1.0, 2.0]}
-        ),
-        sorts={
-            "true_classes": "tensor",
-            **COUNTS,
-            "unique": "flag",
-            "vocab_file": "text",
-            "shard": "count",
-            "distortion": "positive",
-            "num_reserved_ids": "count",
-            "num_shards": "count",
-            "unigrams": "numbers",
-        },
-    ),
-    "nn.compute_accidental_hits": Call(
-        lambda: {"true_classes": [[1]], "sampled_candidates": [1], "num_true": 1},
-        sorts={"true_classes": "tensor", "sampled_candidates": "tensor", **COUNTS, "seed": "anything"},
-        names=("cast", "equal"),
-    ),
-    **{
-        f"nn.{name}": Call(
-            lambda: (
-                {"weights": x23(), "biases": [0.0, 1.0], "labels": [[1]], "inputs": [[1.0, 2.0, 3.0]]}
-                | {"num_sampled": 2, "num_classes": 2}
-            ),
-            sorts={
-                **dict.fromkeys(("weights", "biases", "labels", "inputs"), "tensor"),
-                **COUNTS,
-                "sampled_values": "nothing",
-                "remove_accidental_hits": "flag",
-                "partition_strategy": "choice",
-                "seed": "seed or none",
-            },
-            takes=dict.fromkeys(("weights", "biases"), frozenset({"ragged list"})),  # shards
-            names=(
-                *("gather", "embedding_lookup", "log_uniform_candidate_sampler", "reshape", "slice"),
-                *("multiply", "mul", "matmul", "random_uniform", "strided_slice", "expand_dims"),
-            ),
-        )
-        for name in ("nce_loss", "sampled_softmax_loss")
-    },
-    "nn.in_top_k": Call(
-        lambda: {"predictions": x23(), "targets": [1, 2], "k": 1},
-        sorts={"predictions": "tensor", "targets": "tensor", "k": "count"},
-        names=("slice", "shape", "cast", "equal", "where", "select", "greater", "expand_dims"),
-    ),
-    **_ops(
-        "lin_space",  # and linspace, the same function
-        lambda: {"start": 0.0, "stop": 1.0, "num": 3},
-        sorts={"start": "real", "stop": "real", "num": "count"},
-        names=("mul", "add", "linspace"),
-    ),
-    "nn.bias_add": Call(
-        lambda: {"value": x23(), "bias": [1.0, 2.0, 3.0]}, sorts={"data_format": "choice or none"}
-    ),
-    "nn.l2_loss": Call(lambda: {"t": x23()}),
-    "nn.dropout": Call(
-        lambda: {"x": x23(), "keep_prob": 0.5},
-        sorts={
-            "keep_prob": "rate or none",
-            "rate": "rate or none",
-            "noise_shape": "shape or none",
-            "seed": "seed or none",
-        },
-    ),
-    "nn.top_k": Call(lambda: {"input": x23()}, sorts={"k": "count", "sorted": "flag"}),
-    "nn.l2_normalize": Call(
-        lambda: {"x": x23()},
-        sorts={"axis": "axes or none", "epsilon": "positive"},
-        names=("Sum",),
-    ),
-    "nn.moments": Call(
-        lambda: {"x": x23(), "axes": [0]},
-        sorts={"axes": "axes or none", "shift": "anything"},
-        names=("mean", "squeeze"),
-    ),
-    "nn.batch_normalization": Call(
-        lambda: {
-            "x": x23(),
-            "mean": 0.0,
-            "variance": 1.0,
-            "offset": None,
-            "scale": None,
-            "variance_epsilon": 1e-3,
-        },
-        sorts={"offset": "tensor or none", "scale": "tensor or none", "variance_epsilon": "rate"},
-        names=("add", "mul", "sub", "rsqrt"),
-    ),
-    "nn.cross_replica_batch_norm": Call(
-        lambda: {"x": images(), "scale": vector(), "offset": vector()},
-        sorts={"epsilon": "number", "data_format": "choice or none"},
-        names=("cross_replica", "mul", "add"),
-    ),
-    "nn.fused_batch_norm": Call(
-        lambda: {"x": images(), "scale": vector(), "offset": vector()},
-        sorts={
-            "mean": "tensor or none",
-            "variance": "tensor or none",
-            "epsilon": "number",
-            "is_training": "flag",
-            "data_format": "choice or none",
-        },
-        names=("batch_norm",),
-    ),
-    "nn.layer_norm": Call(
-        lambda: {"x": x23()},
-        sorts={"scale": "tensor or none", "offset": "tensor or none", "epsilon": "number"},
-        names=("mul", "add"),
-    ),
-    **_ops(
-        "nn.avg_pool nn.max_pool",
-        lambda: {"value": images(), "ksize": 2, **same()},
-        sorts={"data_format": "choice or none"},
-    ),
-    "quantization.quantize": Call(
-        lambda: {"input": x23(), "scale": 0.1},
-        sorts={"zero_point": "extents", "axis": "axis or none"},
-        takes={"zero_point": frozenset({"-1"})},
-    ),
-    "quantization.dequantize": Call(
-        lambda: {"input": codes([[1, 2], [3, 4]]), "scale": 0.1},
-        sorts={"zero_point": "extents", "axis": "axis or none"},
-        takes={"zero_point": frozenset({"-1"})},
-    ),
-    "quantization.quantized_matmul": Call(
-        lambda: {"a": codes([[1, 2]]), "b": tb.constant([[1], [2]], tb.int8)},
-        sorts={"bias": "tensor or none", "multiplier": "tensor or none", **_ZERO_POINTS},
-    ),
-    "quantization.quantized_conv2d": Call(
-        lambda: {
-            "input": codes(np.ones((1, 4, 4, 2), np.uint8)),
-            "filter": tb.constant(np.ones((2, 2, 2, 3), np.int8)),
-            **same(),
-        },
-        sorts={"bias": "tensor or none", "multiplier": "tensor or none", "dilations": "windows or none"}
-        | _ZERO_POINTS,
-    ),
-    **_ops(
-        "quantization.fake_quant_with_min_max_vars quantization.fake_quant_with_min_max_vars_per_channel",
-        lambda: {"inputs": x23(), "min": -1.0, "max": 1.0},
-        sorts={"min": "tensor", "max": "tensor", **_FAKE},
-    ),
-    "quantization.fake_quant_with_min_max_args": Call(
-        lambda: {"inputs": x23()},
-        sorts={"min": "number", "max": "number", **_FAKE},
-        names=("fake_quant_with_min_max_vars",),
-    ),
-    "nn.conv2d": Call(lambda: {"input": images(), "filter": filters(), **same()}, sorts=_CONVOLVED),
-    "nn.conv2d_backprop_input": Call(
-        lambda: {"input_sizes": [1, 4, 4, 2], "filter": filters(), "out_backprop": flow(), **same()},
-        sorts={**_CONVOLVED, "input_sizes": "shape"},
-    ),
-    "nn.conv2d_backprop_filter": Call(
-        lambda: {"input": images(), "filter_sizes": [2, 2, 2, 3], "out_backprop": flow(), **same()},
-        sorts={**_CONVOLVED, "filter_sizes": "shape"},
-    ),
-    "nn.conv2d_transpose": Call(
-        lambda: {"value": flow(), "filter": filters(), "output_shape": [1, 4, 4, 2], **same()},
-        sorts={**_CONVOLVED, "output_shape": "shape"},
-        names=("conv2d_backprop_input",),
-    ),
-    "nn.depthwise_conv2d": Call(
-        lambda: {"input": images(), "filter": filters(), **same()},
-        sorts={"rate": "windows or none", "data_format": "choice or none"},
-    ),
-    "nn.depthwise_conv2d_native": Call(
-        lambda: {"input": images(), "filter": filters(), **same()},
-        sorts={"data_format": "choice or none"},
-        takes={"dilations": frozenset({"empty list"})},  # refused as the rate
-        names=("depthwise_conv2d",),
-    ),
-    "nn.conv1d": Call(
-        lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},
-        sorts={"filters": "tensor", "stride": "count", "dilations": "count"},
-        names=("conv2d", "expand_dims", "ExpandDims", "transpose"),
-    ),
-    "nn.scaled_dot_product_attention": Call(
-        lambda: {"query": tb.zeros([2, 3, 4]), "key": tb.zeros([2, 5, 4]), "value": tb.zeros([2, 5, 6])},
-        sorts={
-            "query": "tensor",
-            "key": "tensor",
-            "mask": "tensor or none",
-            "causal": "flag",
-            "dropout_rate": "fraction",
-        },
-        names=("multiply", "Mul", "BatchMatMulV2", "matmul", "Select", "dropout"),
-    ),
-    **{
-        f"nn.{name}": Call(
-            lambda inputs=inputs: {"cell": tb.nn.rnn_cell.GRUCell(4), "inputs": inputs()},
-            sorts={
-                "cell": "object",
-                "inputs": "tensor" if name == "dynamic_rnn" else "tensors",
-                "initial_state": "tensor or none",
-                "dtype": "nothing",
-                "sequence_length": "tensor or none",
-                "time_major": "flag",
-                "scope": "name",
-                **(
-                    {}
-                    if name == "static_rnn"
-                    else {"parallel_iterations": "count or none", "swap_memory": "flag"}
-                ),
-            },
-            names=("GRUCell", "GRU", "greater", "static_rnn", "concat", "mul", "matmul"),
-        )
-        for name, inputs in {
-            "static_rnn": lambda: [tb.zeros([2, 5])],
-            "dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
-        }.items()
-    },
-    **{
-        f"nn.{name}": Call(
-            lambda inputs=inputs: {
-                **{f"cell_{way}": tb.nn.rnn_cell.GRUCell(4) for way in ("fw", "bw")},
-                "inputs": inputs(),
-            },
-            sorts={
-                **dict.fromkeys(("cell_fw", "cell_bw"), "object"),
-                "inputs": "tensors" if name == "static_bidirectional_rnn" else "tensor",
-                **dict.fromkeys(("initial_state_fw", "initial_state_bw"), "tensor or none"),
-                "dtype": "nothing",
-                "sequence_length": "tensor or none",
-                "time_major": "flag",
-                "scope": "name",
-                "parallel_iterations": "count or none",
-                "swap_memory": "flag",
-            },
-            names=("GRUCell", "GRU", "greater", "concat", "mul", "matmul"),
-        )
-        for name, inputs in {
-            "static_bidirectional_rnn": lambda: [tb.zeros([2, 5])],
-            "bidirectional_dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
-        }.items()
-    },
-    **_ops(
-        "nn.space_to_depth depth_to_space",
-        lambda: {"input": tb.zeros([1, 2, 2, 4]), "block_size": 2},
-        sorts={"block_size": "count", "data_format": "choice or none"},
-        names=("expand_dims",),
-    ),
-    **{
-        name: Call(
-            lambda block=block, pairs=pairs: {
-                "input": tb.zeros([4, 2, 2, 1]),
-                **block,
-                pairs: [[0, 0], [0, 0]],
-            },
-            sorts=dict.fromkeys(("block_shape", "block_size"), "extents") | {pairs: "list"},
-            names=("space_to_batch", "batch_to_space"),
-        )
-        for name, block, pairs in (
-            ("space_to_batch_nd", {"block_shape": [2, 2]}, "paddings"),
-            ("batch_to_space_nd", {"block_shape": [2, 2]}, "crops"),
-            ("nn.space_to_batch", {"block_size": 2}, "paddings"),
-            ("batch_to_space", {"block_size": 2}, "crops"),
-        )
-    },
-    "extract_image_patches": Call(
-        lambda: {"images": images(), "ksizes": 2, "strides": 1, "rates": 1, "padding": "SAME"},
-        sorts={"images": "tensor", "ksizes": "windows", "rates": "windows"},
-    ),
-    "nn.conv3d": Call(
-        lambda: {"input": tb.zeros([1, 2, 2, 2, 1]), "filter": tb.zeros([1, 1, 1, 1, 2]), **same()},
-    ),
-    **_ops("nn.avg_pool3d nn.max_pool3d", lambda: {"input": tb.zeros([1, 2, 2, 2, 1]), "ksize": 2, **same()}),
-    "nn.separable_conv2d": Call(
-        lambda: {
-            "input": images(),
-            "depthwise_filter": tb.zeros([2, 2, 2, 1]),
-            "pointwise_filter": tb.zeros([1, 1, 2, 3]),
-            **same(),
-        },
-        sorts={
-            **dict.fromkeys(("depthwise_filter", "pointwise_filter"), "tensor"),
-            "rate": "windows or none",
-            "data_format": "choice or none",
-        },
-        names=("depthwise_conv2d", "conv2d"),
-    ),
-    "nn.atrous_conv2d": Call(
-        lambda: {"value": images(), "filters": filters(), "rate": 1, "padding": "SAME"},
-        sorts={"filters": "tensor", "rate": "count"},
-        names=("conv2d",),
-    ),
-    "nn.local_response_normalization": Call(
-        lambda: {"input": images()},
-        sorts={"depth_radius": "count", **dict.fromkeys(("bias", "alpha", "beta"), "number")},
-    ),
     # images
     **{
         f"image.{name}": Call(
@@ -788,7 +389,7 @@ CALLS: Mapping[str, Call] = {
         )
         for name, first, more, sorts in (
             *((name, "image", {}, {"seed": "seed or none"}) for name in _FLIPS.split()),
-            ("rot90", "image", {}, {"k": "axis"}),
+            ("rot90", "image", {}, {"k": "integers"}),
             ("central_crop", "image", {"central_fraction": 0.5}, {"central_fraction": "fraction"}),
             *(
                 (f"{way}_to_bounding_box", "image", dict(zip(_BOX, (0, 0, 4, 4), strict=True)), _IN_BOX)
@@ -801,7 +402,7 @@ CALLS: Mapping[str, Call] = {
             ),
             ("image_gradients", "image", {}, {}),
             ("sobel_edges", "image", {}, {}),
-            ("resize_images", "images", {"size": [2, 2]}, {**_RESIZED, "method": "nothing"}),
+            ("resize", "images", {"size": [2, 2]}, {**_RESIZED, **_METHOD}),
             *((f"resize_{way}", "images", {"size": [2, 2]}, _RESIZED) for way in _WAYS),
             ("adjust_brightness", "image", {"delta": 0.1}, {"delta": "rate"}),
             ("adjust_hue", "image", {"delta": 0.1}, {"delta": "rate"}),
@@ -847,16 +448,17 @@ CALLS: Mapping[str, Call] = {
     "reverse_sequence": Call(
         lambda: {"input": x23(), "seq_lengths": [1, 2]},
         sorts={"seq_lengths": "tensor", "seq_axis": "axis", "batch_axis": "axis"},
+        takes=dict.fromkeys(("seq_axis", "batch_axis"), frozenset({"2**40"})),  # refused as an axis
     ),
     "meshgrid": Call(lambda: {}, sorts={"indexing": "choice"}),
-    **_ops(
+    **ops(
         "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
         "unsorted_segment_sqrt_n unsorted_segment_sum",
         lambda: {"data": x23(), "segment_ids": [0, 1], "num_segments": 2},
         sorts=dict.fromkeys(("data", "segment_ids", "num_segments"), "tensor"),
         names=("unsorted_segment", "add", "concat", "where", "cast", "reshape", "strided_slice"),
     ),
-    **_ops(
+    **ops(
         "segment_max segment_mean segment_min segment_prod segment_sum",
         lambda: {"data": x23(), "segment_ids": [0, 1]},
         sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
@@ -881,7 +483,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"tensor": x23(), "mask": truths()}, sorts={"mask": "tensor", "axis": "axis or none"}
     ),
     "nonzero": Call(lambda: {"x": x23()}, names=("NotEqual",)),
-    **_ops(
+    **ops(
         "unique unique_with_counts",
         lambda: {"x": [1, 2]},
         sorts={"out_idx": "dtype"},
@@ -944,7 +546,7 @@ CALLS: Mapping[str, Call] = {
     "sparse_reduce_sum": Call(
         lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "axis": "axes or none"}
     ),
-    **_ops(
+    **ops(
         "sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum",
         lambda: {"data": x23(), "indices": [0, 1], "segment_ids": [0, 0]},
         sorts={"data": "tensor", "segment_ids": "tensor", "num_segments": "count or none"},
@@ -961,7 +563,7 @@ CALLS: Mapping[str, Call] = {
         names=("embedding_lookup", "Gather", "GatherV2"),
     ),
     # checks
-    **_ops(
+    **ops(
         "assert_equal assert_greater assert_greater_equal assert_less assert_less_equal assert_near "
         "assert_none_equal",
         lambda: {"x": x23(), "y": tb.placeholder(tb.float32, [2, 3])},
@@ -969,14 +571,14 @@ CALLS: Mapping[str, Call] = {
         takes=_SHOWN,
         names=("Equal", "Greater", "Less", "NotEqual", "multiply", "Add", "Sub"),
     ),
-    **_ops(
+    **ops(
         "assert_negative assert_non_negative assert_non_positive assert_positive",
         lambda: {"x": tb.placeholder(tb.float32, [2, 3])},
         sorts=_CHECKED,
         takes=_SHOWN,
         names=("Greater", "Less", "assert_less", "assert_greater"),
     ),
-    **_ops(
+    **ops(
         "assert_rank assert_rank_at_least",
         lambda: {"x": x23(), "rank": 2},
         sorts={"rank": "count", "message": "name"},
@@ -1012,7 +614,7 @@ CALLS: Mapping[str, Call] = {
             "message": "name",
             **dict.fromkeys(("summarize", "first_n"), "axis or none"),
         },
-        takes={**dict.fromkeys(("summarize", "first_n"), frozenset({"2**40"}))},
+        takes={**_SHOWN, "first_n": frozenset({"2**40"})},
     ),
     "check_numerics": Call(lambda: {"tensor": x23(), "message": "x"}, sorts={"message": "text"}),
     "verify_tensor_all_finite": Call(
@@ -1024,7 +626,7 @@ CALLS: Mapping[str, Call] = {
         names=("cast", "GatherGrad", "maximum", "add", "multiply"),
     ),
     # rows of variables
-    **_ops(
+    **ops(
         "scatter_add scatter_div scatter_max scatter_min scatter_mul scatter_sub scatter_update",
         lambda: {"ref": table(), "indices": [1], "updates": 1.0},
         sorts=_SCATTERED,
@@ -1039,123 +641,5 @@ CALLS: Mapping[str, Call] = {
     ),
     "IndexedSlices.with_values": Call(
         lambda: {"values": x23()}, target=lambda: tb.IndexedSlices(x23(), [1, 0]).with_values
-    ),
-    # definitions
-    "define_op": Call(
-        lambda: {"name": "Walked", "spec": _spec, "gradient": tb.NOT_DIFFERENTIABLE, "kernel": print},
-        sorts={
-            "name": "text",
-            **dict.fromkeys(("spec", "gradient"), "function"),
-            **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
-            **dict.fromkeys(("inputs", "scoped", "state"), "list of texts"),
-            **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
-            **dict.fromkeys(FLAGS, "flag"),
-            "attrs": "mapping or none",
-            "update": "object or none",
-            "row_update": "object or none",
-            "fetched": "function or none",
-            **dict.fromkeys(("doc", "why_cpu", "changes"), "text"),
-            "flow": "choice",
-        },
-        target=lambda: _defined,
-        names=("op",),
-    ),
-    # control flow
-    "cond": Call(
-        lambda: {"pred": tb.constant(True), "true_fn": lambda: x23(), "false_fn": lambda: x23()},
-        sorts={
-            "pred": "truth",
-            **dict.fromkeys(("true_fn", "false_fn"), "branch"),
-            **dict.fromkeys(("fn1", "fn2"), "anything"),
-            "strict": "flag",
-        },
-    ),
-    "case": Call(
-        lambda: {"pred_fn_pairs": [(tb.constant(True), lambda: x23())], "default": lambda: x23()},
-        sorts={
-            "pred_fn_pairs": "object",
-            "default": "branch or none",
-            **dict.fromkeys(("exclusive", "strict"), "flag"),
-        },
-        takes={"default": frozenset({"function", "class"})},
-    ),
-    "TensorArray": Call(
-        lambda: {"dtype": tb.float32, "size": 3},
-        sorts={
-            "size": "count",
-            "clear_after_read": "flag or none",
-            "element_shape": "static shape",
-            **dict.fromkeys(("handle", "flow"), "nothing"),
-            "tensor_array_name": "name",
-            **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
-        },
-    ),
-    **{
-        f"TensorArray.{method}": Call(
-            lambda arguments=arguments: arguments,
-            target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
-            sorts={**dict.fromkeys(("index", "indices", "lengths"), "integers"), "value": "tensor"},
-        )
-        for method, arguments in {
-            "read": {"index": 0},
-            "split": {"value": [1.0, 2.0, 3.0], "lengths": [1, 1, 1]},
-            "write": {"index": 0, "value": [1.0]},
-            "gather": {"indices": [0]},
-            "scatter": {"indices": [0], "value": [[1.0]]},
-            "unstack": {"value": [[1.0]]},
-            **{name: {} for name in ("stack", "concat", "size", "close")},
-        }.items()
-    },
-    "map_fn": Call(
-        lambda: {"fn": lambda a: a, "elems": x23()},
-        sorts={
-            "fn": "branch",
-            "elems": "tensor",
-            "dtype": "object or none",
-            "parallel_iterations": "count",
-            **dict.fromkeys(("back_prop", "swap_memory", "infer_shape"), "flag"),
-        },
-    ),
-    **{
-        call: Call(
-            lambda: {"fn": lambda a, b: a, "elems": x23()},
-            sorts={
-                "fn": "branch",
-                "elems": "tensor",
-                "initializer": "tensor or none",
-                "parallel_iterations": "count",
-                **dict.fromkeys(("back_prop", "swap_memory", "infer_shape", "reverse"), "flag"),
-            },
-        )
-        for call in ("foldl", "foldr", "scan")
-    },
-    "while_loop": Call(
-        lambda: {
-            "cond": lambda i: tb.less(i, 3),
-            "body": lambda i: tb.add(i, 1),
-            "loop_vars": [tb.constant(0)],
-        },
-        sorts={
-            **dict.fromkeys(("cond", "body"), "branch"),
-            "loop_vars": "object",
-            "shape_invariants": "object or none",
-            "parallel_iterations": "count",
-            **dict.fromkeys(("back_prop", "swap_memory", "return_same_structure"), "flag"),
-            "maximum_iterations": "number or none",
-        },
-    ),
-    "run_reference_kernel": Call(
-        lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},
-        sorts={
-            "definition": "object",
-            "inputs": "tensors",
-            "attrs": "mapping or none",
-            "state": "mapping or none",
-        },
-        names=("sum",),
-    ),
-    "register_kernel": Call(
-        lambda: {"definition": tb.no_op().definition, "kind": "none", "kernel": tb.Kernel(run=print)},
-        sorts={"definition": "object", "kind": "text", "kernel": "object"},
     ),
 }

@@ -177,17 +177,18 @@ CALLS: Mapping[str, Call] = {
             **{"loss": "object", "var_list": "nothing", "method": "text"},
             **{"options": "names", "var_to_bounds": "nothing"},
         },
-        {"var_list": EMPTY},
+        {"var_list": EMPTY, "var_to_bounds": frozenset({"empty dict"})},
     ),
     "ScipyOptimizerInterface.minimize": Call(
         lambda: {"session": initialised_session()},
         {
-            **{"session": "nothing", "feed_dict": "nothing", "step_callback": "nothing"},
-            **{"fetches": "nothing", "loss_callback": "nothing"},
+            **{"session": "object", "feed_dict": "mapping or none", "step_callback": "function or none"},
+            **{"fetches": "elements", "loss_callback": "function or none"},
         },
         target=lambda: (
             tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
         ),
+        names=("run: expected fetches",),
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},

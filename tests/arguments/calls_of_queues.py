@@ -181,7 +181,9 @@ CALLS: Mapping[str, Call] = {
         lambda: {"vals": [[2]]}, {"vals": "anything"}, target=of_queue("enqueue_many")
     ),
     "QueueBase.from_list": Call(
-        lambda: {"index": 0, "queues": [queue()]}, {"index": "anything", "queues": "anything"}
+        lambda: {"index": 0, "queues": [queue()]},
+        {"index": "anything", "queues": "anything"},
+        names=("gather",),
     ),
     "QueueBase.is_closed": Call(dict, target=of_queue("is_closed")),
     "QueueBase.size": Call(dict, target=of_queue("size")),
@@ -202,6 +204,13 @@ CALLS: Mapping[str, Call] = {
     "py_func": Call(
         lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
         {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},
+    ),
+    "train.LooperThread": Call(
+        lambda: {"coord": tb.train.Coordinator(), "timer_interval_secs": 1},
+        {
+            **{"coord": "object", "timer_interval_secs": "number or none", "target": "function or none"},
+            **{"args": "list or none", "kwargs": "mapping or none"},
+        },
     ),
     "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
     "train.QueueRunner": Call(

@@ -105,6 +105,7 @@ CALLS: Mapping[str, Call] = {
             ),
             **dict.fromkeys(("opt_level", "global_jit_level"), "axis"),
         },
+        dict.fromkeys(("opt_level", "global_jit_level"), frozenset({"2**40"})),
     ),
     "RunOptions": Call(
         dict,
@@ -176,7 +177,7 @@ CALLS: Mapping[str, Call] = {
         dict,
         {
             **{"hooks": "object", "target": "text", "graph": "nothing"},
-            **{"is_chief": "flag", "max_wait_secs": "number", "session_creator": "nothing"},
+            **{"is_chief": "flag", "max_wait_secs": "number or none", "session_creator": "nothing"},
             "stop_grace_period_secs": "number",
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
@@ -317,6 +318,33 @@ CALLS: Mapping[str, Call] = {
         {"final_ops_feed_dict": frozenset({"none"})},
     ),
     "train.FeedFnHook": Call(lambda: {"feed_fn": dict}, {"feed_fn": "function"}),
+    "train.SingularMonitoredSession": Call(
+        dict,
+        {
+            **{"hooks": "object", "scaffold": "nothing", "master": "text", "config": "nothing"},
+            **{"checkpoint_dir": "text or none", "checkpoint_filename_with_path": "text or none"},
+            "stop_grace_period_secs": "number",
+        },
+        {"hooks": frozenset({"empty list"}), "checkpoint_dir": frozenset({"path"})},
+        names=("Session", "Saver", "ChiefSessionCreator", "not a valid checkpoint"),
+    ),
+    "train.SecondOrStepTimer": Call(
+        lambda: {"every_steps": 3}, {"every_secs": "nothing", "every_steps": "count or none"}
+    ),
+    **{
+        f"SecondOrStepTimer.{method}": Call(
+            lambda: {"step": 3},
+            {"step": "axis"},
+            {"step": frozenset({"2**40"})},
+            target=lambda method=method: getattr(tb.train.SecondOrStepTimer(every_steps=3), method),
+        )
+        for method in ("should_trigger_for_step", "update_last_triggered_step")
+    },
+    "train.assert_global_step": Call(
+        lambda: {"global_step_tensor": tb.constant(3)},
+        {"global_step_tensor": "object"},
+        names=("global step",),
+    ),
     "train.GlobalStepWaiterHook": Call(
         lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}, {"wait_until_step": frozenset({"2**40"})}
     ),

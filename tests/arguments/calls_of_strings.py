@@ -26,6 +26,7 @@ def written() -> str:
 
 PICTURE = np.zeros((2, 3, 3), np.uint8)
 
+UNICODE = {"input": "strings", "errors": "choice", "replacement_char": "axis"}
 STRINGS = {"input": "strings", "string_tensor": "strings", "source": "strings", "delimiter": "strings"}
 NUM_BUCKETS = {**STRINGS, "num_buckets": "count"}
 UNIT = {**STRINGS, "unit": "choice"}
@@ -193,6 +194,24 @@ CALLS: Mapping[str, Call] = {
     "string_join": Call(lambda: {"inputs": ["a", "b"]}, {"inputs": "list of strings", "separator": "text"}),
     "string_length": Call(lambda: {"input": ["a"]}, UNIT),
     "string_lower": Call(lambda: {"input": ["a"]}, {**STRINGS, "encoding": "encoding"}),
+    "string_ops.unicode_decode": Call(
+        lambda: {"input": ["a"], "input_encoding": "UTF-8"},
+        {**UNICODE, "input_encoding": "text", "replace_control_characters": "flag"},
+    ),
+    "string_ops.unicode_split": Call(
+        lambda: {"input": ["a"], "input_encoding": "UTF-8"}, {**UNICODE, "input_encoding": "text"}
+    ),
+    "string_ops.unicode_encode": Call(
+        lambda: {"input": [97], "output_encoding": "UTF-8"},
+        {**UNICODE, "input": "tensor", "output_encoding": "choice"},
+    ),
+    "string_ops.unicode_transcode": Call(
+        lambda: {"input": ["a"], "input_encoding": "UTF-8", "output_encoding": "UTF-8"},
+        {
+            **UNICODE,
+            **{"input_encoding": "text", "output_encoding": "choice", "replace_control_characters": "flag"},
+        },
+    ),
     "string_split": Call(lambda: {"source": ["a b"]}, {**STRINGS, "skip_empty": "flag"}),
     "string_strip": Call(lambda: {"input": ["a"]}, STRINGS),
     "string_to_hash_bucket": Call(lambda: {"string_tensor": ["a"], "num_buckets": 3}, NUM_BUCKETS),

@@ -109,6 +109,12 @@ def saver(method: str) -> Any:
     return getattr(tb.train.Saver(), method)
 
 
+def checkpoint() -> str:
+    made = session()
+    path: str = tb.train.Saver().save(made, f"{folder()}/m")
+    return path
+
+
 def folder() -> str:
     return tempfile.mkdtemp()
 
@@ -264,10 +270,10 @@ CALLS: Mapping[str, Call] = {
             "num_workers": "positive",
             "num_shards": "positive",
             "staleness": "count or none",
-            "folder": "nothing",
+            "folder": "text or none",
             "save_every": "positive",
             "worker_timeout_s": "positive",
-            "address": "nothing",
+            "address": "text or none",
             "device": "text",
             "gpus_per_worker": "positive",
         },
@@ -378,7 +384,7 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
-        names=("replicas_per_device", "model <lambda>", "model OfAnything"),
+        names=("replicas_per_device", "model ", "data/"),
     ),
     "sweep": Call(
         lambda: {
@@ -396,21 +402,22 @@ CALLS: Mapping[str, Call] = {
             "resume": "flag",
             "progress": "flag",
         },
-        names=("model ",),
+        names=("model ", "data/"),
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
         {
             "config": "object",
-            "model": "object",
-            "data": "object",
+            "model": "object or none",
+            "data": "tensor or none",
             "weights": "nothing",
             "progress": "nothing",
             "numbered": "flag",
             "callbacks": "object",
             "workers": "nothing",
         },
-        takes={"callbacks": frozenset({"empty list"})},
+        takes={"callbacks": frozenset({"empty list"}), "model": frozenset({"function", "class"})},
+        names=("model ", "data/"),
     ),
     "train.Saver": Call(
         lambda: {"var_list": [tb.Variable(np.ones(2, np.float32), name="w")]},
@@ -423,20 +430,26 @@ CALLS: Mapping[str, Call] = {
             "sharded": "flag",
             "saver_def": "object or none",
             **dict.fromkeys(("allow_empty", "reshape", "restore_sequentially"), "flag"),
+            **{"pad_step_number": "flag", "defer_build": "flag"},
         },
     ),
     "train.export_meta_graph": Call(
         dict,
         {
             **{"filename": "text", "graph": "object or none", "saver_def": "object or none"},
-            **{"clear_devices": "flag", "as_text": "flag"},
+            **{"clear_devices": "flag", "as_text": "flag", "export_scope": "nothing"},
         },
         {"filename": frozenset({"none"}), "graph": frozenset({"graph"})},
         names=("cannot write",),
     ),
     "train.import_meta_graph": Call(
         lambda: {"meta_graph_or_file": tb.train.export_meta_graph()},
-        {"meta_graph_or_file": "text", "clear_devices": "flag", "import_scope": "name"},
+        {
+            "meta_graph_or_file": "text",
+            "clear_devices": "flag",
+            "import_scope": "name",
+            "input_map": "nothing",
+        },
         names=("there is no file", "a regular file"),
     ),
     "Saver.save": Call(
@@ -447,8 +460,8 @@ CALLS: Mapping[str, Call] = {
             "global_step": "count or none",
             "metrics": "nothing",
             "latest_filename": "object",
-            "write_meta_graph": "anything",
-            "write_state": "anything",
+            "write_meta_graph": "flag",
+            "write_state": "flag",
         },
         {
             "save_path": NAMES,
@@ -483,6 +496,32 @@ CALLS: Mapping[str, Call] = {
             "model_checkpoint_path": "text",
             "all_model_checkpoint_paths": "nothing",
             "latest_filename": "text",
+        },
+    ),
+    "train.warm_start": Call(
+        lambda: {"ckpt_to_initialize_from": checkpoint()},
+        {
+            "ckpt_to_initialize_from": "text",
+            "vars_to_warm_start": "object",
+            "var_name_to_vocab_info": "nothing",
+            "var_name_to_prev_var_name": "nothing",
+        },
+        {
+            "vars_to_warm_start": frozenset({"none", "empty list", "empty text"}),
+            **dict.fromkeys(("var_name_to_vocab_info", "var_name_to_prev_var_name"), EMPTY),
+        },
+        names=("load_checkpoint", "there is no", "Saver", "regular file"),
+    ),
+    "train.VocabInfo": Call(
+        lambda: {"new_vocab": "a", "new_vocab_size": 2, "num_oov_buckets": 1, "old_vocab": "b"},
+        {
+            **{
+                "new_vocab": "text",
+                "old_vocab": "text",
+                "new_vocab_size": "count",
+                "num_oov_buckets": "axis",
+            },
+            **{"old_vocab_size": "count", "backup_initializer": "function or none", "axis": "nothing"},
         },
     ),
     "train.get_checkpoint_mtimes": Call(

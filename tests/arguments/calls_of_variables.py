@@ -86,7 +86,7 @@ CALLS: Mapping[str, Call] = {
             "validate_shape": "flag",
             **SCALARS,
         },
-        COLLECTIONS,
+        {**COLLECTIONS, "initial_value": frozenset({"text", "bytes", "empty text", "str subclass"})},
         names=("Const", "fill"),
     ),
     "Variable.assign": Call(
@@ -114,6 +114,7 @@ CALLS: Mapping[str, Call] = {
         name: Call(
             lambda more=more: {"limit": 3} | ({"ref": counter()} if more else {}),
             {"ref": "variable", "limit": "axis"},
+            {"limit": frozenset({"2**40"})},
             target=None if more else lambda: counter().count_up_to,
         )
         for name, more in (("count_up_to", True), ("Variable.count_up_to", False))
@@ -184,6 +185,10 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("regularizer", "partitioner", "custom_getter"), "function or none"),
         },
         {"initializer": START},
+    ),
+    "variable_creator_scope": Call(
+        lambda: {"variable_creator": lambda make, **arguments: make(**arguments)},
+        {"variable_creator": "function"},
     ),
     "variable_scope": Call(
         lambda: {"name_or_scope": "a"},
@@ -285,7 +290,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "layers.InputSpec": Call(
         dict,
-        {"dtype": "dtype or none", "axes": "nothing"}
+        {"dtype": "dtype or none", "axes": "names"}
         | dict.fromkeys(("ndim", "min_ndim", "max_ndim"), "count or none"),
         {"shape": SHAPES, **dict.fromkeys(("ndim", "min_ndim", "max_ndim"), frozenset({"zero"}))},
     ),
@@ -361,6 +366,17 @@ CALLS: Mapping[str, Call] = {
         {**dict.fromkeys(("kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"), **LAYER},
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
+    ),
+    "layers.separable_conv1d": Call(
+        lambda: {"inputs": tb.zeros([2, 7, 3]), "filters": 4, "kernel_size": 3},
+        {
+            **dict.fromkeys(
+                ("filters", "kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"
+            ),
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "depthwise_conv2d"),
     ),
     "layers.separable_conv2d": Call(
         lambda: {"inputs": images(), "filters": 4, "kernel_size": 3},

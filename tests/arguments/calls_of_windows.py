@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import tensorbow as tb
+from tests.arguments.calls_of_ops import ops
 from tests.arguments.calls_of_variables import LAYER, OF_INITIALIZER, TAKES
 from tests.arguments.public_calls import Call
 
@@ -20,23 +21,19 @@ def volumes() -> Any:
     return tb.constant(np.ones((1, 3, 4, 5, 2), np.float32))
 
 
-def _calls(which: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
-    return {name: Call(arguments, **more) for name in which.split()}
-
-
 _MADE = ("pad", "reshape", "conv2d", "transpose", "slice", "strided_slice", "max_pool", "avg_pool")
 _SIZES = dict.fromkeys(("filters", "kernel_size", "pool_size", "strides", "dilation_rate"), "count")
 _WHOLES = dict.fromkeys(("strides", "dilation_rate"), "extents or none")
 
 CALLS: Mapping[str, Call] = {
-    **_calls(
+    **ops(
         "layers.conv3d layers.conv3d_transpose",
         lambda: {"inputs": volumes(), "filters": 2, "kernel_size": 2},
         sorts={**_SIZES, **LAYER, "output_padding": "nothing"},
         takes=TAKES,
         names=(*OF_INITIALIZER, *_MADE, "constant", "conv3d"),
     ),
-    **_calls(
+    **ops(
         "layers.max_pooling3d layers.average_pooling3d",
         lambda: {"inputs": volumes(), "pool_size": 2, "strides": 1},
         sorts={**_SIZES, "inputs": "tensor"},
@@ -75,7 +72,7 @@ CALLS: Mapping[str, Call] = {
         },
         names=_MADE,
     ),
-    **_calls(
+    **ops(
         "nn.dilation2d",
         lambda: {
             "input": images(),
@@ -107,7 +104,7 @@ CALLS: Mapping[str, Call] = {
             "data_format": "choice or none",
         },
     ),
-    **_calls(
+    **ops(
         "nn.fractional_max_pool nn.fractional_avg_pool",
         lambda: {"value": images(), "pooling_ratio": [1.0, 1.5, 1.5, 1.0]},
         sorts={
@@ -189,10 +186,30 @@ CALLS: Mapping[str, Call] = {
             "use_image_if_no_bounding_boxes": "flag",
         },
     ),
-    **_calls(
+    **ops(
         "image.rgb_to_yiq image.rgb_to_yuv image.yiq_to_rgb image.yuv_to_rgb",
         lambda: {"images": images()},
         sorts={"images": "tensor"},
+    ),
+    "image.ssim_multiscale": Call(
+        lambda: {
+            **{"img1": images(), "img2": images(), "max_val": 1.0, "filter_size": 1},
+            "power_factors": [0.5, 0.5],
+        },
+        sorts={
+            **dict.fromkeys(("img1", "img2"), "tensor"),
+            **dict.fromkeys(("max_val", "filter_sigma", "k1", "k2"), "positive"),
+            **{"filter_size": "count", "power_factors": "object"},
+        },
+        names=("convert_image_dtype", "reshape", "cast", "ssim"),
+    ),
+    "image.extract_glimpse": Call(
+        lambda: {"input": images(), "size": [2, 2], "offsets": tb.zeros([2, 2])},
+        sorts={
+            **{"size": "shape", "offsets": "tensor", "noise": "choice"},
+            **dict.fromkeys(("centered", "normalized", "uniform_noise"), "flag"),
+        },
+        takes={"noise": frozenset({"none"})},
     ),
     "image.ssim": Call(
         lambda: {"img1": images(), "img2": images(), "max_val": 1.0, "filter_size": 3},

@@ -7,6 +7,7 @@ error, never another meaning: a bool as a whole number, a float as an axis, a st
 from __future__ import annotations
 
 import contextlib
+import importlib
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,51 +16,15 @@ from pathlib import Path
 import pytest
 
 import tensorbow as tb
-from tests.arguments import (
-    calls_of_clusters,
-    calls_of_columns,
-    calls_of_data,
-    calls_of_graphs,
-    calls_of_interop,
-    calls_of_lookup,
-    calls_of_losses,
-    calls_of_mathematics,
-    calls_of_metrics,
-    calls_of_ops,
-    calls_of_optimizers,
-    calls_of_queues,
-    calls_of_sessions,
-    calls_of_strings,
-    calls_of_summaries,
-    calls_of_training,
-    calls_of_variables,
-    calls_of_windows,
-)
 from tests.arguments.odd_values import ODD
 from tests.arguments.public_calls import SORT_OF, Call, names_of, parameters, plain, public_callables
 from tests.arguments.takes_strings import with_strings
 from tests.arguments.without_row import WITHOUT_ROW
 
-TABLES = (
-    calls_of_clusters,
-    calls_of_columns,
-    calls_of_ops,
-    calls_of_data,
-    calls_of_graphs,
-    calls_of_interop,
-    calls_of_lookup,
-    calls_of_losses,
-    calls_of_mathematics,
-    calls_of_metrics,
-    calls_of_optimizers,
-    calls_of_queues,
-    calls_of_sessions,
-    calls_of_strings,
-    calls_of_summaries,
-    calls_of_training,
-    calls_of_variables,
-    calls_of_windows,
-)
+TABLES = [
+    importlib.import_module(f"tests.arguments.{file.stem}")
+    for file in sorted(Path(__file__).parent.glob("calls_of_*.py"))
+]
 CALLS: Mapping[str, Call] = with_strings(
     {name: call for table in TABLES for name, call in table.CALLS.items()}
 )

@@ -52,7 +52,7 @@ REFUSED: Calls = {
     ),
     "a weight as global step": (
         lambda: sgd().minimize(loss(), global_step=variable()),
-        "Optimizer.minimize: expected global_step to be a scalar variable that counts steps or None",
+        "Optimizer.minimize: expected global_step to be a scalar variable that counts steps or None, got Var",
     ),
     "a name as variables": (
         lambda: sgd().minimize(loss(), var_list="w"),

@@ -45,6 +45,7 @@ WITHOUT_ROW = frozenset(
         "train.SaverDef",
         # They are called by the layer.
         "Layer.build",
+        "TestCase",
         "Layer.call",
         "_CellOfVariables.build",
         "_CellOfVariables.call",
@@ -62,6 +63,11 @@ WITHOUT_ROW = frozenset(
         "ReaderBase",
         "TFRecordWriter.write",  # leaves a file open
         "QueueRunner.create_threads",  # starts threads
+        "LooperThread.loop",
+        "Supervisor.loop",
+        "Supervisor.start_queue_runners",
+        "Supervisor.start_standard_services",
+        "Supervisor.summary_computed",  # leaves a file open
         "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",

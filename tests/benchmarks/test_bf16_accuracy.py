@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.picture_faults import faults
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 FP32 = [0.98, 0.99, 0.985, 0.982, 0.988]
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 def details_of(bf16: list[float]) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from tests.gpu_rig.runtimes import SWITCH, needs_compiler
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 TINY = ("logreg", 4)  # model and batch size
-pytestmark = pytest.mark.usefixtures("siblings")
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 @pytest.fixture
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name; the only GPU is the emulated one."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only GPU is the emulated one."""
     monkeypatch.setenv(SWITCH, "emulated")
 
 

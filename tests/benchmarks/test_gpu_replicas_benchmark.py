@@ -73,7 +73,6 @@ def row(name: str, replicas: int, rate: float, **facts: Any) -> dict[str, Any]:
 def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
     from gpu_replicas_contestant import Case
     from gpu_replicas_report import draw, summary, table
 
@@ -109,7 +108,6 @@ def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
 def test_a_contestant_that_fails_is_closed_at_once_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
     from gpu_replicas import WARM_WINDOWS, measure
     from gpu_replicas_contestant import Contestant, Settings
 

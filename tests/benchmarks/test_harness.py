@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 def test_contestants_run_in_turn_after_a_warm_up() -> None:
@@ -132,3 +128,23 @@ def test_tables_have_figures_to_the_right(capsys: pytest.CaptureFixture[str]) ->
     print_table(["name", "rate", "best"], [["a", "1,000", "one"], ["longer", "-", "another"]])
     lines = ["name     rate  best", "a       1,000  one", "longer      -  another"]
     assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(("load", "more_s"), [(1.0, 0.0), (6.0, 20.0)])
+def test_the_end_of_a_process_is_awaited_longer_on_a_crowded_machine(
+    monkeypatch: pytest.MonkeyPatch, load: float, more_s: float
+) -> None:
+    from harness import await_end
+
+    waited: list[float] = []
+
+    class Late:
+        def wait(self, seconds: float) -> None:
+            waited.append(seconds)
+            raise subprocess.TimeoutExpired("late", seconds)
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with pytest.raises(subprocess.TimeoutExpired):
+        await_end(Late(), 10.0)
+    assert waited == [10.0, more_s]

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 def test_a_member_sees_every_example_once_in_an_epoch_in_its_own_order() -> None:

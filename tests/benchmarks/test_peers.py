@@ -14,14 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-
 
 def clocked(monkeypatch: pytest.MonkeyPatch, loss: float) -> tuple[Callable[[int], float], list[int]]:
     """A trainer of 100 steps a second by a clock of its own, and how many steps it was asked for."""

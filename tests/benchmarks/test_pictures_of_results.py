@@ -18,10 +18,8 @@ WIDTH = 8.0  # inches
 
 
 @pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name; drawing needs matplotlib."""
+def needs_matplotlib() -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 @pytest.mark.sampled(1)

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 pytestmark = pytest.mark.slow  # importing PyTorch takes seconds
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+def script() -> Any:
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(FOLDER))
     import resnet_against_torch
 
     return resnet_against_torch

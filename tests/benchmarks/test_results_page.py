@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 RESULT: dict[str, Any] = {
     "name": "tau",
     "date": "2026-11-21",
@@ -20,12 +19,6 @@ RESULT: dict[str, Any] = {
     "remarks": ["One seed."],
     "details": {"settings": {"small": False}, "cells": [{"seed": 0}, {"seed": 1}], "none": []},
 }
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 def test_the_page_is_what_the_renderer_gives_from_the_results() -> None:

@@ -7,14 +7,6 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-
 
 def figures(round_us: float, streams_us: float, driver_us: float) -> dict[str, Any]:
     """Figures of a round of two replicas on two cores."""

@@ -20,12 +20,6 @@ folder = Path(sys.argv[sys.argv.index("--output") + 1])
 """
 
 
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-
 def test_every_experiment_of_the_folder_is_listed_once_and_has_a_script() -> None:
     from experiments import EXPERIMENTS
 

@@ -14,14 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-
 
 def options(folder: Path, *words: str) -> argparse.Namespace:
     import harness

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 LINE = "worker 1 (a, process 7) was killed or has crashed at step 12"
 GOOD = {"seconds": 0.5, "status": 1, "staying": 0, "lines": [LINE]}
-
-
-@pytest.fixture(autouse=True)
-def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import one another by plain name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
 
 
 @pytest.mark.parametrize(

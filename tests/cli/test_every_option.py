@@ -37,7 +37,10 @@ def cases() -> Iterator[Any]:
     """Options and arguments, without those of which any value is sound as long as no run is read."""
     for command in COMMANDS:
         for parameter in command.params:
-            any_value = {"compare": ("metric", "target"), "launch": ("arguments",)}
+            any_value = {
+                **{"compare": ("metric", "target"), "launch": ("arguments",)},
+                **dict.fromkeys(("train", "sweep"), ("weights_skip",)),
+            }
             if parameter.name in any_value.get(str(command.name), ()):
                 continue
             if not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.is_eager)):

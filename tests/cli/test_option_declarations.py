@@ -53,6 +53,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
 }
 NEEDS: dict[str, dict[str, Any]] = {
     "backup": {"sync": "ssgd", "replicas_per_device": 4},
+    **{name: {"sync": "diloco"} for name in ("outer_learning_rate", "outer_momentum", "exchange_dtype")},
     "model_options": {"model": "mlp"},
     "trace_rounds": {"trace": "t.json"},
     "optimizer_options": {"optimizer": "adam"},

@@ -38,6 +38,13 @@ def test_only_its_own_files_are_restored(tmp_path):
         tb.MultiWorkerAsyncReplicator().restore(path)
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_ray_starts(tmp_path):
+    (tmp_path / "file").touch()
+    replicator = tb.MultiWorkerAsyncReplicator(folder=tmp_path / "file" / "shards")
+    with pytest.raises(tb.errors.InvalidArgumentError, match="a file is in the way; choose another one"):
+        next(replicator.train(lambda: tb.get_variable("w", [2]), None, 1))
+
+
 def test_what_cannot_be_sent_to_workers_is_named():
     lock = threading.Lock()
 
@@ -46,6 +53,9 @@ def test_what_cannot_be_sent_to_workers_is_named():
 
     def step_fn():
         return helper()
+
+    with tb.Graph().as_default():
+        scale = tb.Variable(1.0, name="scale")
 
     class Opened:
         def __init__(self):
@@ -59,7 +69,8 @@ def test_what_cannot_be_sent_to_workers_is_named():
     assert (steps(), more) == (3, 5)
     for named, words in (
         ({"step_fn": step_fn}, r"step_fn: .* its variable lock \(a lock\) cannot be pickled"),
-        ({"step_fn": len, "input_fn": Opened().read}, r"input_fn: .* its variable handle \(a lock\)"),
+        ({"step_fn": len, "input_fn": Opened().read}, r"input_fn: .* its variable self\.handle \(a lock\)"),
+        ({"step_fn": lambda: scale}, r"step_fn: .* its variable scale \(a Variable\) cannot be pickled"),
         ({"input_fn": functools.partial(step_fn, at=1)}, r"input_fn: .* its variable lock"),
         ({"input_fn": (each for each in ())}, r"input_fn: .* but it cannot be pickled \(TypeError"),
     ):

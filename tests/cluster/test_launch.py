@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler.workers import launching
+from scheduler.workers import launching, memory_of_mpi
 from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_server import WatchServer, own_port
@@ -595,25 +595,80 @@ def test_a_job_of_which_no_worker_has_started_ends_at_the_first_signal(fake_job)
     assert said == []
 
 
-def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monkeypatch, tmp_path):
-    """A launch whose mpirun hangs at its end: the programs' status is the job's."""
-    monkeypatch.setattr(launching, "OVER_S", 0.1)
-    job, said = fake_job()
-    ending = tmp_path / "ending.py"
-    ending.write_text(
+def with_workers(folder, **message):
+    """Has a fake mpirun start two workers that tell this message and wait."""
+    program = folder / "workers.py"
+    program.write_text(
         "import json, os, socket\n"
         "host, port, secret, _ = os.environ['TENSORBOW_WATCH'].rsplit(':', 3)\n"
         "for worker in range(2):\n"
         "    connection = socket.create_connection((host, int(port)))\n"
-        "    about = {'worker': worker, 'secret': secret, 'status': 0}\n"
+        f"    about = {{'worker': worker, 'secret': secret, **{message}}}\n"
         "    connection.sendall(json.dumps(about).encode() + b'\\n')\n"
         "    globals()[f'kept{worker}'] = connection\n"
-        "connection.recv(1 << 12)\n"
+        "while connection.recv(1 << 12):\n    pass\n"
     )
-    path = tmp_path / "mpirun"
-    path.write_text(path.read_text().replace("wait", f"{sys.executable} {ending}\nwait"))
+    path = folder / "mpirun"
+    path.write_text(path.read_text().replace("wait", f"{sys.executable} {program}\nwait"))
+
+
+def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monkeypatch, tmp_path):
+    """A launch whose mpirun hangs at its end: the programs' status is the job's."""
+    monkeypatch.setattr(launching, "OVER_S", 0.1)
+    job, said = fake_job()
+    with_workers(tmp_path, status=0)
     assert job.run() == 0
     assert said == ["launch: all programs have ended well, but not mpirun within 0.1 s: ended it"]
+
+
+def test_a_job_that_does_not_stop_says_how_it_is_killed(fake_job, monkeypatch, tmp_path):
+    monkeypatch.setattr(launching, "TOLD_S", 0.1)
+    job, said = fake_job()
+    with_workers(tmp_path, round=3)
+    monkeypatch.setattr(job, "_say", lambda line: (said.append(line), job.interrupt(signal.SIGINT)))
+    step = WatchServer.step
+
+    def interrupted(server, seconds):
+        fault = step(server, seconds)
+        if server.watch.all_have_started and not job._signals:
+            job.interrupt(signal.SIGINT)
+        return fault
+
+    monkeypatch.setattr(WatchServer, "step", interrupted)
+    assert job.run() == 128 + signal.SIGINT
+    assert said == ["launch: all workers are told to stop, and some still run; a second signal kills them"]
+
+
+def test_a_job_whose_mpirun_is_killed_says_so(fake_job, tmp_path):
+    job, said = fake_job()
+    path = tmp_path / "mpirun"
+    path.write_text(path.read_text().replace("wait", "kill -9 $$"))
+    assert job.run() == 1
+    assert said == ["launch: mpirun was killed by SIGKILL at step 0"]
+    os.kill(int((tmp_path / "process").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not os.access(memory_of_mpi.MEMORY, os.W_OK), reason="a folder of Linux")
+def test_memory_of_mpi_goes_with_its_job(fake_job, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory_of_mpi, "MEMORY", tmp_path / "shm")
+    forgotten, used = (tmp_path / "shm" / f"{memory_of_mpi.PREFIX}{name}" for name in ("forgotten", "used"))
+    for folder in (forgotten, used, tmp_path / "shm" / "of another program"):
+        folder.mkdir(parents=True)
+        (folder / memory_of_mpi.LOCK).touch()
+    handle = memory_of_mpi._locked(used)
+    job, _ = fake_job()
+    path = tmp_path / "mpirun"
+    noted = (
+        f"echo ${memory_of_mpi.SETTING} > {tmp_path}/noted; touch ${memory_of_mpi.SETTING}/segment\nkill -9"
+    )
+    path.write_text(path.read_text().replace("wait", f"{noted} $! $$"))
+    assert job.run() == 1
+    assert (tmp_path / "noted").read_text().startswith(str(tmp_path / "shm" / memory_of_mpi.PREFIX))
+    assert sorted(folder.name for folder in (tmp_path / "shm").iterdir()) == ["of another program", used.name]
+    os.close(handle)
+    monkeypatch.setenv(memory_of_mpi.SETTING, "elsewhere")
+    with memory_of_mpi.shared_memory_of_mpi(alone=True) as setting:
+        assert setting == {}
 
 
 def test_hosts_are_read():

@@ -407,7 +407,7 @@ def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
     found = tb.while_loop(lambda a: a > 0.0, body, [x])
     with (
         tb.Session(servers["worker0"].target) as session,
-        once(lambda: servers["worker1"]._task._peers, servers["worker1"].stop),
+        once(lambda: servers["worker1"]._task._peers._idle, servers["worker1"].stop),
         pytest.raises(UnavailableError, match="/job:worker/task:1"),
     ):
         session.run(found, {x: 1.0})
@@ -428,7 +428,7 @@ def test_a_killed_process_is_named_and_the_loop_runs_once_it_is_back():
         with tb.train.Server(cluster, "worker", 0) as server:
             with (
                 tb.Session(server.target) as session,
-                once(lambda: server._task._peers, process.kill),
+                once(lambda: server._task._peers._idle, process.kill),
                 pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"),
             ):
                 session.run(found, {x: 1.0})

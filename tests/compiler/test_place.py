@@ -78,7 +78,11 @@ def test_slots_lie_with_their_variable(devices):
     with tb.device("/cpu:2"):
         tb.train.MomentumOptimizer(0.1, 0.9).minimize(tb.reduce_sum(v * v))
     slot = next(v for v in tb.global_variables() if "Momentum" in v.name)
-    assert placed(devices, slot, slot.initializer) == ["/cpu:1", "/cpu:1"]
+    assert slot.device == "/device:CPU:1"
+    is_initialized = tb.is_variable_initialized(slot)
+    with tb.colocate_with(slot):
+        beside = tb.constant(1.0)
+    assert placed(devices, slot, slot.initializer, is_initialized, beside) == ["/cpu:1"] * 4
 
 
 def test_a_variable_that_has_a_place_keeps_it(devices):

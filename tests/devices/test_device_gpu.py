@@ -25,18 +25,6 @@ from tensorbow.errors import (
 )
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
-from tests.gpu_rig.runtimes import emulated_runtime
-
-
-@pytest.fixture
-def runtime() -> Iterator[EmulatedCuda]:
-    with emulated_runtime() as opened:
-        yield opened
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
 
 
 @pytest.fixture

@@ -17,12 +17,6 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
 def tracer():
     made = Tracer()
     yield made

@@ -36,6 +36,13 @@ def test_only_the_branch_that_is_taken_has_effects(session):
     assert session.run([y, v], {x: -1.0}) == [9.0, 9.0]
 
 
+def test_a_loop_in_a_branch_that_is_known_not_to_be_taken(session):
+    x = scalar()
+    loop = lambda: tb.while_loop(lambda i, a: i < 3, lambda i, a: [i + 1, a * x], [0, x])[1]  # noqa: E731
+    assert session.run(tb.cond(tb.constant(False), loop, lambda: x + 1.0), {x: 2.0}) == 3.0
+    assert session.run(tb.cond(tb.constant(True), loop, lambda: x + 1.0), {x: 2.0}) == 16.0
+
+
 def test_branches_of_operations_and_of_nests(session):
     x, v = scalar(), tb.Variable(0.0, name="v", trainable=False)
     session.run(v.initializer)

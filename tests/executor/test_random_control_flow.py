@@ -45,6 +45,18 @@ def _check(program, values):
     assert found[1] == found[2] == found[3]
 
 
+@pytest.mark.parametrize("how", ["host", "slow"])
+@pytest.mark.parametrize("compiles", [True, False])
+def test_gradient_of_a_cond_with_a_loop_in_the_branch_that_is_not_taken(how, compiles):
+    """The gradient's branch reads how often the loop ran, which has no value then."""
+    program = [("if", 0, [("repeat", 2, False, [("set", 0, "add", 0)])], [("set", 0, how, 0)])]
+    with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=compiles)) as session:
+        x = [tb.placeholder(tb.float64, []) for _ in NAMES]
+        slopes = tb.gradients(tb.add_n(in_graph(program, x, 10)), x)
+        assert session.run(slopes, dict.fromkeys(x, 0.0)) == [-0.75, 1.0, 1.0]
+        assert session.run(slopes, dict.fromkeys(x, 1.0)) == [2.25, 1.0, 1.0]
+
+
 def test_iterations_at_once_give_the_same_bits_every_time():
     def run(parallel):
         with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=False)) as session:

@@ -121,6 +121,7 @@ def test_a_loop_writes_an_array_and_its_gradient_reads_it(session):
 
 def test_refused_uses_of_arrays(session):
     x = tb.placeholder(tb.float64, [2])
+    length = tb.cast(tb.reduce_sum(x) - 1, tb.int32)  # 2 of what is fed
 
     def two():
         return tb.TensorArray(tb.float64, 2)
@@ -129,7 +130,7 @@ def test_refused_uses_of_arrays(session):
         (lambda: two().write(2, x).stack(), "index 2 is not in [0, 2)"),
         (lambda: two().write(0, x).write(0, x).read(0), "element 0 is written twice"),
         (lambda: two().write(0, x).stack(), "element 1 of 2 is read before it is written"),
-        (lambda: tb.TensorArray(tb.float64, -1).size(), "size is -1, expected at least 0"),
+        (lambda: tb.TensorArray(tb.float64, -length).size(), "size is -2, expected at least 0"),
         (lambda: two().split(x, [2, 1]).concat(), "lengths are [2, 1], expected at least 0 and a sum of 2"),
         (lambda: two().split(x, [1, 1, 0]).concat(), "3 lengths for 2 elements"),
     ):
@@ -138,6 +139,7 @@ def test_refused_uses_of_arrays(session):
             session.run(fetched, {x: [1, 2]})
     for build, words in (
         (lambda: tb.TensorArray(tb.float64), "give size"),
+        (lambda: tb.TensorArray(tb.float64, -1), "expected size to be a whole number from 0 to"),
         (lambda: two().write(0, tb.constant(1)), "use tb.cast"),
         (lambda: two().write(0, x).write(1, x[:1]), "give infer_shape=False"),
         (lambda: two().unstack(tb.constant(1.0, tb.float64)), "expected rows"),

@@ -8,23 +8,9 @@ import pytest
 
 from tensorbow.devices import GpuDevice
 from tests.devices import test_device_gpu as shared
-from tests.gpu_rig.counted import CountedCuda, OpenedGpu, of_any_gpu, opened_on
-from tests.gpu_rig.runtimes import real_runtime
-
-RUNTIME = real_runtime()
+from tests.gpu_rig.counted import CountedCuda, of_any_gpu
 
 globals().update(of_any_gpu(shared))
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return opened_on(RUNTIME)
-
-
-@pytest.fixture
-def runtime(opened: OpenedGpu) -> Iterator[CountedCuda]:
-    with opened() as counted:
-        yield counted
 
 
 @pytest.fixture

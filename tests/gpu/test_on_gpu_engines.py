@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu_rig.counted import OpenedGpu, of_any_gpu, opened_on
+from tests.gpu_rig.counted import OpenedGpu, of_any_gpu
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import is_emulated, real_runtime
 from tests.scheduler.engine import test_gpu_engine as shared
@@ -13,11 +13,6 @@ RUNTIME = real_runtime()
 REPLICAS, TIMES = (3, 2) if is_emulated(RUNTIME) else (8, 50)
 
 globals().update(of_any_gpu(shared))
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return opened_on(RUNTIME)
 
 
 def test_replicas_beside_one_another_have_the_bits_of_replicas_alone(opened: OpenedGpu) -> None:

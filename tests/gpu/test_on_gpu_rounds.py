@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.gpu_rig.counted import OpenedGpu, of_any_gpu, opened_on
-from tests.gpu_rig.runtimes import real_runtime
+from tests.gpu_rig.counted import of_any_gpu
 from tests.scheduler.replicas import test_gpu_rounds as shared
 
-RUNTIME = real_runtime()
-
 globals().update(of_any_gpu(shared))
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return opened_on(RUNTIME)

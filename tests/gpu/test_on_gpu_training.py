@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 import tensorbow as tb
 from tensorbow.data import make_synthetic
 from tensorbow.devices import GpuDevice
-from tests.gpu_rig.counted import OpenedGpu, opened_on
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import is_emulated, real_runtime
 from tests.scheduler_rig.running import Prepared, engine_of, same_bits
 
 RUNTIME = real_runtime()
 ROUNDS = 4 if is_emulated(RUNTIME) else 100
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return opened_on(RUNTIME)
 
 
 def test_data_kept_on_the_device_gives_the_bits_of_data_on_the_host(opened: OpenedGpu) -> None:

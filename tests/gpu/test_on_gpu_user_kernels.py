@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import tensorbow as tb
 from scheduler import StepProgram
 from tensorbow.devices import GpuDevice
-from tests.gpu_rig.counted import CountedCuda, of_any_gpu, opened_on
+from tests.gpu_rig.counted import CountedCuda, of_any_gpu
 from tests.gpu_rig.runtimes import is_emulated, real_runtime
 from tests.kernels.gpu import test_gpu_user_kernels as shared
 from tests.scheduler_rig.programs import Model
@@ -19,14 +18,8 @@ from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of
 
 RUNTIME = real_runtime()
 
-ops_of_the_test = shared.ops_of_the_test
+pytestmark = pytest.mark.usefixtures("ops_of_the_test")
 globals().update(of_any_gpu(shared))
-
-
-@pytest.fixture
-def runtime() -> Iterator[CountedCuda]:
-    with opened_on(RUNTIME)() as counted:
-        yield counted
 
 
 def test_cupy_functions_train_with_memory_of_their_replicas_partitions(runtime: CountedCuda) -> None:

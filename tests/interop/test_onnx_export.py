@@ -60,6 +60,7 @@ BY_INPUT = {
         "matrices": lambda x: tb.matmul(tb.matmul(x, weight(5, 6)), x, transpose_a=True),
         "product": lambda x: tb.nn.softmax(tb.matmul(tb.reshape(x, [-1, 5]), weight(6, 5), transpose_b=True)),
         "shapes": lambda x: tb.squeeze(tb.transpose(tb.expand_dims(x, 1), [2, 1, 0, 3]), [1]),
+        "no slices": lambda x: tb.reduce_sum(x[:, -9:-9:-2], 1) + tb.reduce_sum(x[:, 3:-9:-2], 1),
         "slices": lambda x: x[1:, ::-2, None, -1] * x[1:, 1::2, None, 0],
         "one slice": lambda x: tb.slice(x, [0, 1, 2], [-1, 2, 3]),
         "parts": lambda x: tb.concat(tb.split(x, [2, 1, 2], 2)[::-1], 2) + tb.reverse(x, [1]),
@@ -82,6 +83,8 @@ BY_INPUT = {
     "i": {
         "rows": lambda i: tb.gather(weight(4, 3), i),
         "one hot": lambda i: tb.one_hot(i, 4, 2.0, -1.0),
+        "one hot of none": lambda i: tb.one_hot(i - 2, 3, axis=0) + tb.one_hot(i[0, 0], 3)[:, None, None],
+        "count": lambda i: tb.size(i) - 1,
         "integers": lambda i: tb.floordiv(i - 2, 3) * tb.mod(i - 2, 3) + i**2,
     },
     "u": {

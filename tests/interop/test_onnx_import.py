@@ -176,7 +176,7 @@ def test_a_file_of_another_batch_says_how_to_export_it(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
     model = tb.interop.onnx.load(tmp_path / "m.onnx")
     assert model(tb.zeros([4, 3])).shape.as_list() == [4, 1, 3]
-    words = r"^ONNX model m\.onnx was exported for a batch of 4; export it with .*: Reshape node"
+    words = r"^OnnxModel: ONNX model m\.onnx was exported for a batch of 4; export it with .*: Reshape node"
     with pytest.raises(tb.errors.InvalidArgumentError, match=words) as raised:
         model(tb.placeholder(tb.float32, [3, 3]))
     assert "made at" not in str(raised.value)  # the line is one of this library

@@ -24,6 +24,7 @@ FEEDS = {
     "images": floats(2, 4, 7, 6),
     "sequence": floats(5, 2, 3),
     "i": RNG.integers(0, 3, (2, 2)),
+    "ends": np.array([[-4, -3, -1], [0, 2, 3]]),
 }
 FOUR = RNG.uniform(0.5, 1, 4).astype(np.float32)
 INTEGERS = np.array([[-7, 5], [3, -4]])
@@ -106,6 +107,7 @@ NODES = [
     ("Pad", ["x", np.array([1, 2, 0, 1]), np.float32(0), np.array([0, -1])], {"mode": "reflect"}),
     ("Trilu", ["x", np.array(1)], {"upper": 0}),
     ("OneHot", ["i", np.array(3), np.array([-1.0, 2.0], np.float32)], {"axis": 1}),
+    ("OneHot", ["ends", np.array(3), np.array([-1.0, 2.0], np.float32)], {}),
     ("TopK", ["x", np.array([2])], {"axis": 1}),
     ("ArgMax", ["x"], {"axis": 1, "keepdims": 0}),
     ("ArgMin", ["x"], {"axis": -1}),

@@ -78,7 +78,7 @@ def test_a_sample_of_the_words_is_for_training_alone(softmax):
         assert session.run(evaluated.loss, feeds(given)) < 0.7 * before
     with (
         tb.Graph().as_default(),
-        pytest.raises(InvalidArgumentError, match="label smoothing and mixed labels are of the"),
+        pytest.raises(InvalidArgumentError, match="expected no label_smoothing with softmax="),
     ):
         built(model, label_smoothing=0.1)
     with tb.Graph().as_default():
@@ -103,7 +103,7 @@ def test_the_trainer_trains_it_by_a_sample(tmp_path):
         model="lstm-lm",
         model_options={"units": 24, "depth": 1, "softmax": "sampled", "num_sampled": 40, "shards": 2},
         learning_rate=0.02,
-        epochs=4,
+        epochs=7,  # 39 for seed 0, 42 for seed 1, where the frequencies give 55
         output=str(tmp_path / "run"),
     )
     with Trainer(config, data=(train, test)) as trainer:

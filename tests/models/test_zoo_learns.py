@@ -79,7 +79,7 @@ PICTURES: dict[str, tuple[int, float, dict[str, Any]]] = {
     "resnet8": (10, 0.85, {"dataset": "digits", "image_size": (32, 32)}),
     "resnet9": (2, 0.9, {"dataset": "digits", "image_size": (32, 32)}),
     "fast_resnet": (2, 0.9, {"dataset": "digits", "image_size": (32, 32)}),
-    "resnet18": (2, 0.9, {}),
+    "resnet18": (4, 0.9, {}),
     "vgg11": (2, 0.93, {}),
     "mobilenet": (3, 0.9, {}),
     "vit-tiny": (4, 0.7, {}),

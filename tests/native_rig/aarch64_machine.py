@@ -19,6 +19,7 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen import compiler, target, vector_math
 from tensorbow.kernels.native.codegen.target import Target, target_of
 from tensorbow.kernels.native.rounds.system_functions import CLOCK, YIELD
+from tensorbow.program.stacks import GROW, grow
 from tests.native_rig.aarch64_emulator import TURN, Processor, Provided, WildAccessError, is_memory
 from tests.native_rig.aarch64_objects import CodeMemory, LoadedObject
 
@@ -136,7 +137,13 @@ def _clock(uc: Uc) -> None:
     uc.reg_write(registers.UC_ARM64_REG_X0, function(number, into))
 
 
+def _grow_stack(uc: Uc) -> None:
+    handle, nbytes = (uc.reg_read(getattr(registers, f"UC_ARM64_REG_X{n}")) for n in range(2))
+    uc.reg_write(registers.UC_ARM64_REG_X0, grow(handle, nbytes))
+
+
 _PROVIDED: Provided = {
+    GROW: _grow_stack,
     CLOCK: _clock,
     YIELD: _let_others_run,
     **{name: _bytes(name) for name in ("memcpy", "memmove", "memset")},

@@ -302,6 +302,16 @@ def test_digamma_and_integers_truncated():
     assert value(tb.truncatemod(x, y)).tolist() == [1, -1, 1, -1]
 
 
+def test_digamma_beside_zero_and_its_slopes_at_halves():
+    x = tb.constant(np.array([-1e-9, -1e-6, -0.5, -2.5, 0.25]))
+    first = tb.gradients(tb.digamma(x), x)[0]
+    second = tb.gradients(first, x)[0]
+    for order, found in enumerate([tb.digamma(x), first, second]):
+        expected = tb.polygamma(tb.ones_like(x) * order, x)
+        np.testing.assert_allclose(value(found), value(expected), rtol=1e-9)
+    np.testing.assert_allclose(value(tb.digamma(x))[:2], [1e9 - 0.577215663, 1e6 - 0.577217309], rtol=1e-15)
+
+
 def test_positions_counts_and_grids():
     assert value(tb.invert_permutation([2, 0, 3, 1])).tolist() == [1, 3, 0, 2]
     assert value(tb.sequence_mask([1, 3, 0], dtype=tb.int32)).tolist() == [[1, 0, 0], [1, 1, 1], [0, 0, 0]]
@@ -383,6 +393,7 @@ def test_in_top_k():
     scores = np.array([[1, 3, 2, 2], [np.nan, 1, 0, 0], [5, 5, 5, np.inf], [0, 1, 2, 3]], np.float32)
     for k, expected in ((1, [False] * 4), (2, [True, False, True, False]), (4, [True, False, True, False])):
         assert value(tb.nn.in_top_k(scores, [2, 0, 1, 4], k)).tolist() == expected
+        assert value(tb.nn.in_top_k(scores[1:2], [1], k)).tolist() == [k > 1]  # NaN is before it
     x, y = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
     hits = tb.reduce_sum(tb.cast(tb.nn.in_top_k(x, y, 1), tb.int32))
     assert value(hits, {x: normal(6, 3), y: normal(6, 3).argmax(1)}) == 6

@@ -61,6 +61,7 @@ STRUCTURAL = {
             *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
             *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
             *("CrossedBuckets", "SparseCross", "StringToNumber", "Substr", "UnpackStrings"),
+            *("UnicodeDecode", "UnicodeEncode", "UnicodeTranscode"),
         ),
         "functions of the host: tests/string_ops",
     ),

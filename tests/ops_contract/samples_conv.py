@@ -67,5 +67,5 @@ SAMPLES = [
     *three("empty same", (0, 7, 6, 5), (3, 4, 5, 5), (1, 1), "SAME"),
     *three("large", (9, 24, 22, 33), (3, 5, 33, 2), (1, 1), "VALID"),
     *three("large same", (6, 25, 26, 38), (3, 2, 38, 41), (1, 1), "SAME"),
-    *three("large columns", (7, 67, 68, 4), (3, 2, 4, 5), (1, 2), "SAME"),
+    *three("large columns", (7, 67, 68, 4), (3, 2, 4, 5), (1, 2), "SAME", atol=1e-3),  # sums of 16,000
 ]

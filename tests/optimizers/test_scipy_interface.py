@@ -62,7 +62,7 @@ def test_bounds_callbacks_and_the_default_session():
         interface = ScipyOptimizerInterface(loss, var_to_bounds={x: (low, 0.8)})
         interface.minimize(fetches=[x, loss], loss_callback=lambda *each: seen.append(each))
         values = np.concatenate(session.run([x, y]))
-        with pytest.raises(tb.errors.InvalidArgumentError, match="expected variables of var_list"):
+        with pytest.raises(tb.errors.InvalidArgumentError, match="variables of var_list"):
             ScipyOptimizerInterface(loss, [y], var_to_bounds={x: (0, 1)})
     expected = optimize.minimize(
         optimize.rosen,

@@ -75,6 +75,7 @@ def test_one_replica_is_the_plain_session_bit_for_bit():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, of which it is the first's
 @pytest.mark.parametrize(
     "options",
     [

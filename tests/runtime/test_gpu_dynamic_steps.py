@@ -113,11 +113,6 @@ def gpu_of(runtime: Any) -> Iterator[GpuDevice]:
     gc.collect()
 
 
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
-
-
 @pytest.mark.parametrize(
     "build",
     [

@@ -11,20 +11,10 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, GpuDevice
 from tensorbow.graph import Kernel
-from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture
-def runtime() -> Iterator[EmulatedCuda]:
-    before = dict(OPS)
-    with emulated_runtime() as opened:
-        yield opened
-    OPS.clear()
-    OPS.update(before)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("ops_of_the_test")]
 
 
 @pytest.fixture

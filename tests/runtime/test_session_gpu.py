@@ -19,16 +19,9 @@ from tensorbow.devices.names import DeviceName
 from tensorbow.errors import UnimplementedError
 from tensorbow.kernels.backends import backend_of_kind
 from tensorbow.ops.linalg import MatrixInverse
-from tests.gpu_rig.emulated_cuda import EmulatedCuda
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("found")]
-
-
-@pytest.fixture
-def runtime() -> Iterator[EmulatedCuda]:
-    with emulated_runtime() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -32,6 +32,31 @@ def together(*works):
         return [f.result() for f in [pool.submit(start, work) for work in works]]
 
 
+def own_op(kernel):
+    """An op whose kernel fills an output like its input."""
+    return tb.define_op(
+        "TestOfThreads",
+        spec=lambda i, a: i[0],
+        gradient=tb.NOT_DIFFERENTIABLE,
+        inputs=("x",),
+        kernel=kernel,
+        replace=True,
+    )
+
+
+def slow_op():
+    """An op that passes its input on, and waits where the first element is 1; events: begun, may go on."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait(call):
+        if call.inputs[0][0] == 1.0:
+            started.set()
+            assert go_on.wait(30)
+        call.outputs[0][...] = call.inputs[0]
+
+    return own_op(wait), started, go_on
+
+
 def test_counters_sum_exactly(session):
     v = tb.Variable(np.zeros(1000), name="v")
     adds = [v.assign_add(np.full(1000, float(i + 1))) for i in range(THREADS)]
@@ -73,14 +98,7 @@ def test_a_failing_step_is_its_own_affair(session):
     def refuse(call):
         raise ArithmeticError("refused")
 
-    op = tb.define_op(
-        "TestRefusal",
-        spec=lambda i, a: i[0],
-        gradient=tb.NOT_DIFFERENTIABLE,
-        inputs=("x",),
-        kernel=refuse,
-        replace=True,
-    )
+    op = own_op(refuse)
     bad, good = op(x), x + 1.0
 
     def fail():
@@ -125,22 +143,7 @@ def test_the_graph_grows_while_others_run(session):
 @pytest.mark.slow
 def test_a_step_may_leave_the_cache_while_it_runs(session, monkeypatch):
     monkeypatch.setattr(session._cache, "_capacity", 1)
-    started, go_on = threading.Event(), threading.Event()
-
-    def wait(call):
-        if call.inputs[0][0] == 1.0:
-            started.set()
-            assert go_on.wait(30)
-        call.outputs[0][...] = call.inputs[0]
-
-    slow = tb.define_op(
-        "TestSlow",
-        spec=lambda i, a: i[0],
-        gradient=tb.NOT_DIFFERENTIABLE,
-        inputs=("x",),
-        kernel=wait,
-        replace=True,
-    )
+    slow, started, go_on = slow_op()
     x = tb.placeholder(tb.float32, [None])
     y = slow(tb.negative(tb.negative(x))) * 3.0
     with ThreadPoolExecutor(1) as pool:
@@ -156,21 +159,7 @@ def test_a_step_may_leave_the_cache_while_it_runs(session, monkeypatch):
 
 
 def test_closing_waits_for_what_runs(session):
-    started, go_on = threading.Event(), threading.Event()
-
-    def wait(call):
-        started.set()
-        assert go_on.wait(30)
-        call.outputs[0][...] = call.inputs[0]
-
-    slow = tb.define_op(
-        "TestSlowClose",
-        spec=lambda i, a: i[0],
-        gradient=tb.NOT_DIFFERENTIABLE,
-        inputs=("x",),
-        kernel=wait,
-        replace=True,
-    )
+    slow, started, go_on = slow_op()
     x = tb.placeholder(tb.float32, [2])
     y = slow(x)
     own = tb.Session()
@@ -196,14 +185,7 @@ def test_an_interrupt_waits_for_the_step_and_leaves_the_session_usable(session):
         call.outputs[0][...] = call.inputs[0]
         ended.append(True)
 
-    op = tb.define_op(
-        "TestInterrupted",
-        spec=lambda i, a: i[0],
-        gradient=tb.NOT_DIFFERENTIABLE,
-        inputs=("x",),
-        kernel=slow,
-        replace=True,
-    )
+    op = own_op(slow)
     x = tb.placeholder(tb.float32, [2])
     y = op(x)
 
@@ -347,21 +329,7 @@ def test_conflicting_uses_exclude_each_other_and_nobody_waits_for_ever(data):
 
 def test_a_step_runs_beside_one_that_writes_other_variables(session):
     """Training holds only what it writes: another variable is written, and a third read, meanwhile."""
-    started, go_on = threading.Event(), threading.Event()
-
-    def wait(call):
-        started.set()
-        assert go_on.wait(30)
-        call.outputs[0][...] = call.inputs[0]
-
-    slow = tb.define_op(
-        "TestSlowWrite",
-        spec=lambda i, a: i[0],
-        gradient=tb.NOT_DIFFERENTIABLE,
-        inputs=("x",),
-        kernel=wait,
-        replace=True,
-    )
+    slow, started, go_on = slow_op()
     trained, counter, other = (tb.Variable(np.zeros(2, np.float32), name=name) for name in ("t", "c", "o"))
     x = tb.placeholder(tb.float32, [2])
     training = trained.assign_add(slow(x))

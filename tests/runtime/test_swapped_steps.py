@@ -42,11 +42,6 @@ def delay(seed: int) -> Any:
     return lambda: time.sleep(rng.random() * 1e-3 if rng.random() < 0.3 else 0)
 
 
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
-
-
 def trained(opened: OpenedGpu, how: str, seed: int = 0, steps: int = 4) -> tuple[list[bytes], str, list[str]]:
     """Bits of losses and variables, the explanation, and on an emulated GPU the work of the largest graph."""
     graph = tb.Graph()

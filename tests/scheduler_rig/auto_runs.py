@@ -43,17 +43,6 @@ class MadeUp:
         self.begun_with, self.settled = steps, settled
 
 
-class Lines(TrainingProgress):
-    """Keeps the messages of a run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.said.append(text)
-
-
 def auto(options: Callable[..., TrainingConfig], **given: Any) -> TrainingConfig:
     return options(replicas_per_device="auto", **given)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,11 @@ class Model:
     shapes: list[tb.TensorSpec]
     initial: dict[str, Any]
     batch: Callable[[int, int], tuple[Any, ...]]
+
+
+def dynamic(model: Model) -> Model:
+    """The model with its forward and backward pass by the executor."""
+    return replace(model, program=replace(model.program, mode="dynamic"))
 
 
 def logistic(
@@ -149,3 +154,16 @@ def fused() -> Model:
         loss = tb.reduce_sum(tb.square(w - checked)) * 0.5
         update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     return Model(StepProgram((x,), loss, update, {}), model.shapes, initial, model.batch)
+
+
+def failing_at(call: int, error: BaseException) -> Callable[[Any], Any]:
+    """Weights of 1 from a function that raises at one of its calls."""
+    calls: list[int] = []
+
+    def weigh(errors: Any) -> Any:
+        calls.append(0)
+        if len(calls) == call:
+            raise error
+        return np.ones_like(errors)
+
+    return weigh

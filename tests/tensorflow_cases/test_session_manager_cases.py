@@ -137,7 +137,9 @@ def test_a_worker_waits_for_its_chief(v):  # testWaitForSessionLocalInit, ...Ret
     server = tb.train.Server.create_local_server()
     try:
         init = tb.global_variables_initializer()
-        with pytest.raises(DeadlineExceededError, match=r"waited 0\.02 s for v; start the chief"):
+        with pytest.raises(
+            DeadlineExceededError, match=r"waited 0\.02 s: the chief has not initialised v; start"
+        ):
             manager().wait_for_session(server.target, max_wait_secs=0.02)
         worker = manager()
         with tb.Session(server.target) as chief:

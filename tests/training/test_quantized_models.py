@@ -122,7 +122,7 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(InvalidArgumentError, match=match):
             tb.quantization.quantize_model(model, target, inputs)
 
-    refused("expected examples of x, got none", {})
+    refused("expected inputs to hold examples of x, got none", {})
     refused("at least one example", {"x": IMAGES[:0]})
     refused("there is no input 'z', only x", {"x": IMAGES, "z": IMAGES})
     refused("is not finite for these examples", {"x": np.full_like(IMAGES, np.nan)})

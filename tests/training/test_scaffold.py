@@ -151,7 +151,7 @@ def test_summaries_and_hooks_of_the_chief(tmp_path: Path) -> None:
         ),
         (
             lambda: tb.train.MonitoredTrainingSession(save_summaries_steps=3),
-            "needs a checkpoint_dir or",
+            "need a checkpoint_dir or",
         ),
         (
             lambda: tb.train.CheckpointSaverHook(

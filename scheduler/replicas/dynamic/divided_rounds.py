@@ -27,7 +27,7 @@ RunDynamicPart: TypeAlias = "Callable[[int, Mapping[str, Array], Mapping[str, An
 
 
 def scalars_of_round(state: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """The step scalars of one round of a launch; of those that differ by replica a list of lists."""
+    """The step scalars of one round of a launch; a list of lists where they differ by replica."""
     return {key: _of_round(value, index) for key, value in state.items()}
 
 
@@ -67,7 +67,7 @@ class DividedRounds(RoundProgram):
         self.planned, self.part, self.executors, self.run = planned, part, executors, run
         self.chooses_threads = planned.chooses_threads and not part.may_wait
         self.shares_central = planned.shares_central
-        self.failed = False  # a thread has, or the run is given up
+        self.failed = False  # a thread has failed, or the run is given up
         self._meetings: dict[int, Meetings] = {}  # by number of threads
 
     def connect(self) -> None:
@@ -89,7 +89,7 @@ class DividedRounds(RoundProgram):
         return DividedLaunch(self, first, variants, feeds, state, threads)
 
     def meetings_of(self, threads: int) -> Meetings:
-        """Where so many threads meet."""
+        """Meeting points of a number of threads."""
         found = self._meetings.get(threads)
         if found is None:
             found = self._meetings[threads] = Meetings(threads, self.kept.forget)
@@ -137,7 +137,7 @@ class DividedRounds(RoundProgram):
 
 
 class Meetings:
-    """Where threads wait for each other in each round: before the planned parts, and behind them."""
+    """Meeting points of threads in each round: before the planned parts, and behind them."""
 
     def __init__(self, threads: int, when_done: Callable[[], None]):
         """when_done: called once all are behind the planned parts."""

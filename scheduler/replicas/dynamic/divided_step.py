@@ -161,9 +161,10 @@ def divide_and_compile(
     """
     needed = prune([*(tensor.op for tensor in fetches), *operations], feeds)
     never_planned: set[Operation] = set()
+    known = inferred_specs(needed, feeds)
     while True:
-        division = divide(needed, feeds, fetches, operations, never_planned)
-        known = inferred_specs(division.dynamic, feeds)
+        products = None if layout is None else known
+        division = divide(needed, feeds, fetches, operations, never_planned, products)
         handed = sorted({*division.crossing, *division.results}, key=lambda each: (each.op.id, each.index))
         rows = _rows_of(division, known)
         shapes = {tensor: shape for each in rows for tensor, shape in each.shapes.items()}

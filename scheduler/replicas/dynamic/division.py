@@ -1,19 +1,23 @@
 """Division of a step that no plan can run: what the dynamic executor runs, and what stays planned.
 
 Exchanges and writes of variables stay planned, with all that depends on them: averaging and updates are the
-calls that a planned step has. Everything else, the forward and the backward pass, is the dynamic part.
+calls that a planned step has. Everything else, the forward and the backward pass, is the dynamic part, less
+large gradients that are products of smaller factors: the factors cross, and updates multiply them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tensorbow.compiler.wholes import chains_of, wholes_in
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.executor.units import IN_PLANS, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.ops.matmul import MatMul
 from tensorbow.ops.state import VariableReference
+from tensorbow.specs import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,13 @@ def divide(
     fetched: Sequence[Tensor],
     targets: Collection[Operation],
     never_planned: Collection[Operation],
+    known: Mapping[Tensor, TensorSpec] | None = None,
 ) -> Division:
     """Divides the pruned ops of a step, in program order.
 
     fed: its inputs. targets: ops to run without a result. never_planned: ops that cannot be planned, beside
-    those of the host.
+    those of the host. known: specs of what ops make; with them, a product that planned ops alone read is
+    planned, too, where its factors are smaller.
 
     Raises InvalidArgumentError for an op of the host that needs an exchange, or a weight that the step has
     written, before it: replicas would have to meet inside of what the executor runs.
@@ -61,6 +67,13 @@ def divide(
             raise _refusal(op, graph.reached(op, graph.needed_by, first))
     starts = {op for op in ops if op not in early and (op.definition.exchange or _written(op))}
     planned = graph.closure(starts, graph.needed_by)
+    if known is not None:
+        kept = {*early, *targets, *(tensor.op for tensor in fetched)}
+        planned |= {
+            op
+            for op in ops
+            if op not in kept and graph.needed_by[op] <= planned and _is_large_product(op, known)
+        }
     dynamic = tuple(op for op in ops if op not in planned)
     made = {tensor for op in dynamic for tensor in op.outputs}
     read = dict.fromkeys(tensor for op in ops if op in planned for tensor in op.inputs if tensor in made)
@@ -75,7 +88,7 @@ def divide(
 
 
 def shows_order(ops: Sequence[Operation]) -> Operation | None:
-    """An op of the host whose effects, or what it takes, depend on the order of replicas; None if none do."""
+    """An op of the host whose effects or inputs depend on the order of replicas; None without one."""
     for op in ops:
         definition = op.definition
         takes = definition.asynchronous or (definition.changes and op.attrs[definition.changes] is not None)
@@ -155,6 +168,15 @@ def _variable_of(tensor: Tensor) -> Operation | None:
             return None
         tensor = tensor.op.inputs[source]
     return tensor.op
+
+
+def _is_large_product(op: Operation, known: Mapping[Tensor, TensorSpec]) -> bool:
+    """True for a product outside of loops and branches, of known shapes, that is larger than its factors."""
+    specs = [known.get(tensor, tensor.spec) for tensor in (*op.inputs, *op.outputs)]
+    if op.definition is not MatMul or op.context is not None or not all(spec.is_static for spec in specs):
+        return False
+    *factors, product = (prod(spec.extents) for spec in specs)
+    return sum(factors) < product
 
 
 def _written(op: Operation) -> list[Operation]:

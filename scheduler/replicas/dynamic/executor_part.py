@@ -68,7 +68,7 @@ class ExecutorPart(Generic[CompiledRegion]):
 
     @property
     def reason(self) -> str:
-        """Why the step is not planned, with the op."""
+        """Reason why the step is not planned, with the op."""
         return self.plan.reason
 
     def compiled(

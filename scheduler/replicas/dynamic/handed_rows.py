@@ -35,7 +35,7 @@ class HandedRows:
         return {self.values: self.shape, self.indices: self.shape[:1]}
 
     def filled(self, values: Array, indices: Array) -> tuple[Array, Array]:
-        """`count` rows and indices: those that there are, and unused ones. More are added up by index."""
+        """`count` rows and indices, the unused ones at the end; more than `count` are added up by index."""
         if len(indices) > self.count:
             used = indices != NO_ROW
             found, places = np.unique(indices[used], return_inverse=True)

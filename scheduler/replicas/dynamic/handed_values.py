@@ -61,7 +61,7 @@ def homes_of(
                 homes[tensor] = gradients[tensor]
                 continue
             spec = known.get(tensor, tensor.spec)
-            if tensor in crossing or not readers <= inside or not spec.is_static or tensor.dtype.is_string:
+            if not readers or not readers <= inside or not spec.is_static or tensor.dtype.is_string:
                 continue
             homes[tensor] = Ref(Region.HANDED, nbytes, spec.extents, spec.dtype)
             nbytes += -(-max(homes[tensor].nbytes, 1) // ALIGNMENT) * ALIGNMENT

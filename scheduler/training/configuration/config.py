@@ -36,6 +36,7 @@ from scheduler.training.configuration.option_dependencies import (
     never_restarts,
     no_dataset_files,
     no_given_weights,
+    no_own_data,
     no_swap_on_cpus,
     no_tf32_on_cpus,
     only_cpus,
@@ -142,7 +143,7 @@ class TrainingConfig:
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=no_own_data,
     )
     ignore_columns: tuple[str, ...] | None = option(
         None,
@@ -151,7 +152,7 @@ class TrainingConfig:
         shown="none",
         metavar="COLUMN[,...]",
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=no_own_data,
     )
     image_size: tuple[int, int] | None = option(
         None,
@@ -543,7 +544,9 @@ class TrainingConfig:
             ):
                 default = getattr(source.defaults, name)
                 if name == "learning_rate_drops" and self.learning_rate is None:
-                    default = source.defaults.drops_of(self.dataset)
+                    default = source.defaults.drops_of(
+                        self.dataset if isinstance(self.dataset, str) else None
+                    )
                 object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)

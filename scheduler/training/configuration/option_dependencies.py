@@ -53,6 +53,11 @@ def never_restarts(run: TrainingConfig) -> str:
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
 
 
+def no_own_data(run: TrainingConfig) -> str:
+    """Options of a file of data are ignored without one."""
+    return "" if run.data is not None else "it is for --data"
+
+
 def no_given_weights(run: TrainingConfig) -> str:
     """Options of given weights are ignored without these."""
     return "" if run.weights is not None else "it is for --weights"

@@ -139,7 +139,7 @@ def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any])
     config = TrainingConfig(**{name: v for name, v in {**values, **given}.items() if v is not None})
     splits = load_data(config, feature_names=about.get("feature_names", ()))
     names = about.get("class_names")
-    if names:  # those of other data may be some of the model's
+    if names:  # names in other data may be among the model's
         parts = {part: getattr(splits, part) for part in ("train", "validation", "test")}
         named = {part: each for part, each in parts.items() if each is not None and each.class_names}
         splits = replace(splits, **{part: with_class_names(each, names) for part, each in named.items()})

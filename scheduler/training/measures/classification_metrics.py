@@ -56,11 +56,14 @@ class ClassificationReport:
         return counts
 
     def top(self, k: int) -> float:
-        """Fraction of examples whose label is among the k greatest scores, of equal ones the first."""
+        """Fraction of examples whose label is among the k greatest scores, of equal ones the first.
+
+        NaN is greater than any number, as for the prediction, and no label with it is among them.
+        """
         own = self.scores[np.arange(len(self.labels)), self.labels][:, None]
         before = np.arange(self.scores.shape[1]) < self.labels[:, None]
-        rank = (self.scores > own).sum(1) + ((self.scores == own) & before).sum(1)
-        return float((rank < k).mean())
+        rank = (~(self.scores <= own)).sum(1) + ((self.scores == own) & before).sum(1)
+        return float(((rank < k) & ~np.isnan(own[:, 0])).mean())
 
     @cached_property
     def precision_by_class(self) -> Array:

@@ -57,7 +57,7 @@ class Milestones:
         return int((epoch + share) / self._config.evaluation_epochs + LEAST)
 
     def next_stop(self, since: int) -> int:
-        """Round to stop before: that of the next evaluation, or the first checkpoint after round `since`."""
+        """Round to stop before: that of the next evaluation, or of the first checkpoint after `since`."""
         round, every = self._tally.round, self._config.checkpoint_rounds
         later = range(round + 1, self._positions().first_round(self._config.epochs))
         end = round + 1 + bisect_right(later, self._stretch(round), key=self._stretch)

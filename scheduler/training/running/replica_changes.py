@@ -1,4 +1,4 @@
-"""Changes of a run's replicas to those that its tuning wants."""
+"""Changes of a run's number of replicas, as its tuning asks for."""
 
 from __future__ import annotations
 

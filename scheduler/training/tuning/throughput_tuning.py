@@ -258,7 +258,7 @@ class ThroughputTuning:
         return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")
 
     def _measure(self, step: Measure) -> None:
-        """Trains with so many replicas per device until the tuner asks for others or decides."""
+        """Trains with a number of replicas per device until the tuner asks for another number or decides."""
         count, mode = step.replicas, step.mode or self.config.replica_mode
         config = replace(self.config, replicas_per_device=count, replica_mode=mode)
         batches = self._batches(count)

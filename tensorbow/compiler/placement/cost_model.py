@@ -75,7 +75,7 @@ class NodeCost:
     def of(
         op: str, attrs: Mapping[str, Any], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
     ) -> NodeCost:
-        """That of an op with these specs, of known shapes."""
+        """The cost of an op with these specs, of known shapes."""
         shapes = [[spec.extents for spec in specs] for specs in (inputs, outputs)]
         return NodeCost(
             op,

@@ -139,13 +139,12 @@ def _reduction(op: str, typed: bool = True) -> Rule:
     return form
 
 
-def _with_axis(op: str, suffix: str, names: Mapping[str, str], first: bool = False) -> Rule:
-    """The attribute `axis` as the last input, or the first."""
+def _with_axis(op: str, suffix: str, names: Mapping[str, str]) -> Rule:
+    """The attribute `axis` as the last input."""
 
     def form(source: FormSource) -> Form:
         axis = source.part(suffix)
-        inputs = [axis, *source.input] if first else [*source.input, axis]
-        return Form(op, inputs, _attrs(source, names), [_int32(suffix, source.attr["axis"])])
+        return Form(op, [*source.input, axis], _attrs(source, names), [_int32(suffix, source.attr["axis"])])
 
     return form
 

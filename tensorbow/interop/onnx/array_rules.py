@@ -18,7 +18,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.cumulative import cumsum
 from tensorbow.ops.einsum import einsum
 from tensorbow.ops.elementwise import abs as absolute
-from tensorbow.ops.elementwise import add, log, multiply, sqrt, square
+from tensorbow.ops.elementwise import add, less, log, multiply, sqrt, square
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.matmul import matmul
@@ -302,9 +302,13 @@ def _one_hot(b: GraphBuilder, node: OnnxNode, indices: Held, depth: Held, values
     if values.known is None:
         raise UnimplementedError("values depend on data, expected constants")
     off, on = values.known.reshape(-1).tolist()
+    count, positions = b.numbers(depth, "depth")[0], b.tensor(indices)
+    if positions.dtype.name != "uint8":  # those below 0 count from the end
+        positions = cast(positions, int64)
+        positions = select(less(positions, 0), add(positions, count), positions)
     result = one_hot(
-        b.tensor(indices),
-        b.numbers(depth, "depth")[0],
+        positions,
+        count,
         on,
         off,
         node.attrs.get("axis", -1),

@@ -29,6 +29,7 @@ from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.elementwise import add, multiply
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, as_dtype, int64
 
@@ -53,11 +54,12 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 class Fact:
     """Facts about a value that hold for any batch: its value if it depends on shapes only, and its shape.
 
-    extents: for each axis, None where it is not linear in the batch.
+    extents: for each axis, None where it is not linear in the batch. whole: dtype of known numbers.
     """
 
     known: Array | None
     extents: tuple[BatchExtent | None, ...]
+    whole: np.dtype[Any] | None = None
 
     @property
     def dims(self) -> tuple[int | None, ...]:
@@ -115,7 +117,7 @@ class GraphBuilder:
     def _made(self, node: OnnxNode) -> Sequence[Held]:
         facts = [self._facts.get(name) for name in node.outputs]
         if facts and all(fact is not None and fact.known is not None for fact in facts):
-            return [Held(fact.known) for fact in facts if fact is not None]
+            return [Held(fact.known, whole=fact.whole) for fact in facts if fact is not None]
         inputs = [self.value(name) if name else None for name in node.inputs]
         known = [held.known for held in inputs if held is not None and held.known is not None]
         complete = len(known) == sum(held is not None for held in inputs)
@@ -149,7 +151,7 @@ class GraphBuilder:
         wanted = tuple(range(held.rank)) if order is None else order
         if held.known is not None:
             if held.known.dtype == object:
-                return self._vector(held.known)
+                return self._vector(held.known, held.whole)
             return constant(known_in_order(held.known, wanted) if order is not None else held.known)
         if len(wanted) == held.rank:
             return held.in_order(wanted)
@@ -158,10 +160,11 @@ class GraphBuilder:
         lead = padded_order(held.rank, wanted)
         return transposed(reshape(tensor, [*lead, *dims]), wanted)
 
-    def _vector(self, known: Array) -> Tensor:
-        """A vector or scalar of whole numbers that depend on the batch."""
+    def _vector(self, known: Array, dtype: np.dtype[Any] | None) -> Tensor:
+        """A vector or scalar of whole numbers that depend on the batch; int64 for no dtype."""
         numbers = [self.scalar(item) for item in known.reshape(-1)]
-        return numbers[0] if known.ndim == 0 else reshape(stack(numbers), list(known.shape))
+        result = numbers[0] if known.ndim == 0 else reshape(stack(numbers), list(known.shape))
+        return result if dtype is None else cast(result, as_dtype(dtype))
 
     def scalar(self, item: Any) -> Tensor:
         """A number, or one that depends on the batch, as an int64 scalar."""
@@ -276,7 +279,8 @@ def _fact(held: Sequence[Held]) -> Fact:
     known = [item.known for item in held]
     if any(array is None for array in known):
         return Fact(None, extents)
-    return Fact(_fitted([array for array in known if array is not None]), extents)
+    arrays = [array for array in known if array is not None]
+    return Fact(_fitted(arrays), extents, arrays[0].dtype)
 
 
 def _fitted(arrays: Sequence[Array]) -> Array | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,12 +35,14 @@ class BatchExtent(NamedTuple):
 class Held:
     """A value: `known`, or a tensor whose axis i is ONNX's axis axes[i] (None: the same order).
 
-    Known arrays of whole numbers may contain `BatchExtent`; their dtype is then object.
+    Known arrays of whole numbers may contain `BatchExtent`; their dtype is then object, that of the numbers
+    `whole`.
     """
 
     known: Array | None = None
     stored: Tensor | None = None
     axes: AxisOrder | None = None
+    whole: np.dtype[Any] | None = None
     ordered: dict[AxisOrder, Tensor] = field(default_factory=dict)  # transposes made so far
 
     def __post_init__(self) -> None:

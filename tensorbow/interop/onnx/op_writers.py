@@ -319,6 +319,9 @@ def _strided_slice(w: GraphWriter, op: Operation) -> None:
             continue
         if isinstance(item, tuple):
             start, end, step = item[0], item[1], item[2] or 1
+            extent = x.spec.dims[axis]
+            if step < 0 and extent is not None and not len(range(*slice(start, end, step).indices(extent))):
+                start, end, step = 0, 0, 1  # ONNX begins with element 0 before the first one, too
             if (start, end, step) != (None, None, 1):
                 first = (0 if step > 0 else far) if start is None else start
                 last = (far if step > 0 else -far) if end is None else end
@@ -383,11 +386,17 @@ def _gather(w: GraphWriter, op: Operation) -> None:
 def _one_hot(w: GraphWriter, op: Operation) -> None:
     attrs, dtype = op.attrs, op.attrs["dtype"].as_numpy_dtype
     values = w.constant([attrs["off_value"], attrs["on_value"]], dtype)
-    depth = w.constant(attrs["depth"], np.int64)
-    positions = w.name(op.inputs[0])
-    if op.inputs[0].dtype.name == "uint8":
+    depth, positions = w.constant(attrs["depth"], np.int64), w.name(op.inputs[0])
+    if op.inputs[0].dtype != int64:
         positions = _converted(w, positions, int64)
-    w.name_result(op.outputs[0], w.node("OneHot", [positions, depth, values], axis=int(attrs["axis"])))
+    if op.inputs[0].dtype.name != "uint8":  # ONNX counts those below 0 from the end; here they stand for none
+        is_none = w.node("Less", [positions, w.constant(0, np.int64)])
+        positions = w.node("Where", [is_none, depth, positions])
+    if op.inputs[0].spec.rank:
+        w.name_result(op.outputs[0], w.node("OneHot", [positions, depth, values], axis=int(attrs["axis"])))
+        return
+    one = w.node("OneHot", [w.node("Reshape", [positions, w.constant([1], np.int64)]), depth, values], axis=0)
+    w.name_result(op.outputs[0], w.node("Reshape", [one, w.constant([attrs["depth"]], np.int64)]))
 
 
 @writes("Tile")

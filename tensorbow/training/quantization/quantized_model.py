@@ -83,5 +83,7 @@ def _feeds(saved: SavedModel, observed: list[Tensor], given: Mapping[str, Array]
     wanted = [name for name, tensor in saved.inputs.items() if tensor.op in needed]
     missing = [name for name in wanted if name not in given]
     if missing:
-        raise InvalidArgumentError(f"quantize_model: expected examples of {', '.join(missing)}, got none")
+        raise InvalidArgumentError(
+            f"quantize_model: expected inputs to hold examples of {', '.join(missing)}, got none"
+        )
     return {saved.inputs[name]: given[name] for name in wanted}

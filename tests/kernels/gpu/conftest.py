@@ -1,4 +1,4 @@
-"""Fixtures: an emulated GPU, and a bench on it."""
+"""A bench on an emulated GPU."""
 
 from __future__ import annotations
 
@@ -6,22 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import GpuBench
-from tests.gpu_rig.runtimes import emulated_runtime
-
-
-@pytest.fixture
-def runtime() -> Iterator[EmulatedCuda]:
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def opened() -> OpenedGpu:
-    """Opens emulated GPUs; the tests that take it run in `tests/gpu` on the GPU of the machine."""
-    return emulated_runtime
 
 
 @pytest.fixture

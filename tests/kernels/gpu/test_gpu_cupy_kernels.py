@@ -23,7 +23,6 @@ from tensorbow.errors import (
     ResourceExhaustedError,
 )
 from tensorbow.kernels.gpu.cupy_kernel import CupyAllocator
-from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.fake_cupy import FakeCupy
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
@@ -31,15 +30,7 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def ops_of_the_test() -> Iterator[None]:
-    before = dict(OPS)
-    yield
-    OPS.clear()
-    OPS.update(before)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("ops_of_the_test")]
 
 
 @pytest.fixture

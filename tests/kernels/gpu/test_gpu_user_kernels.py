@@ -5,7 +5,6 @@ As long as the list of its cases, some with their sources.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from tensorbow.devices import Device, GpuDevice
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from tensorbow.kernels.backends import backend_of_kind
-from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("ops_of_the_test")]
 
 CUBE = """
 extern "C" __global__ void cube(const TB_INPUT0* x, TB_OUTPUT0* y, int count) {
@@ -39,21 +37,6 @@ extern "C" __global__ void cube_gradient(
     if (i < count) result[i] = 3 * x[i] * x[i] * g[i];
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def ops_of_the_test() -> Iterator[None]:
-    """Removes ops defined by a test."""
-    before = dict(OPS)
-    yield
-    OPS.clear()
-    OPS.update(before)
-
-
-@pytest.fixture
-def runtime() -> Iterator[EmulatedCuda]:
-    with emulated_runtime() as opened:
-        yield opened
 
 
 def define_cube(*, gpu: bool = True) -> Any:

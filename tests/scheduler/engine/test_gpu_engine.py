@@ -40,11 +40,6 @@ pytestmark = needs_compiler
 ROUNDS = 7
 
 
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
-
-
 def delays(seed: int) -> Any:
     rng = random.Random(seed)
     return lambda: time.sleep(rng.random() * 2e-4 if rng.random() < 0.3 else 0)

@@ -11,7 +11,7 @@ import tensorbow as tb
 from scheduler import LearningEngine, Stepper, StepProgram
 from scheduler.batches.sources import DatasetBatches, gathered
 from scheduler.engine.rollback import Rollback, rollback_for
-from scheduler.engine.undoing import APART
+from scheduler.engine.undoing import ANEW, APART
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits, within
@@ -119,12 +119,46 @@ def test_a_stepper_goes_on_without_a_refused_batch(computed: bool) -> None:
                     before = stepper.state() if computed else None
                     with pytest.raises(InvalidArgumentError, match="the_look") as caught:
                         stepper.step([batch(round, replica) for replica in range(4)])
-                    assert str(caught.value).endswith(APART) == computed
+                    assert str(caught.value).endswith(ANEW) == computed
                     if before is not None:
                         stepper.set_state(before)
                 stepper.step([model.batch(round, replica) for replica in range(4)])
             states.append(stepper.state().arrays)
     assert same_bits(*states)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("options", OPTIONS[:1] + OPTIONS[3:], ids=str)
+def test_replicas_that_are_apart_begin_anew_from_z(options: dict[str, Any], steps: int) -> None:
+    """The step computes the index that is refused, so that other replicas have done the round."""
+    model, failing = looked_up(computed=True), 6
+    with engine_of(model, cpu_devices(2, delays=3), 2, steps_per_launch=steps, **options) as engine:
+        with pytest.raises(InvalidArgumentError, match=f"replica 3 at step {failing}: .*the_look.*; {ANEW}"):
+            run(engine, refused(model, {(failing, 3)}), 0, 50, steps=steps)
+        assert engine.round == failing
+        after = engine.learners.values.state_arrays()
+        first, *others = (engine.learners.values.replica_values(replica) for replica in range(4))
+        assert all(same_bits(first, other) for other in others)
+        within(lambda: run(engine, model.batch, failing, 8, steps=steps))
+    with engine_of(model, cpu_devices(2), 2, **options) as engine:
+        run(engine, model.batch, 0, failing)
+        z = engine.central_values()["w"]
+        velocity = engine.learners.values.replica_values(0)["w/Momentum"]
+    assert np.array_equal(first["w"], z)
+    kept = velocity if options.get("sync") == "ssgd" else np.zeros_like(velocity)
+    assert np.array_equal(first["w/Momentum"], kept)
+    assert all(np.array_equal(own, z) for name, own in after.items() if name.startswith("central"))
+    assert not any(own.any() for name, own in after.items() if name.startswith("velocity"))
+
+
+def test_independent_replicas_may_be_apart() -> None:
+    model = looked_up(computed=True)
+    with (
+        engine_of(model, cpu_devices(1), 3, sync="none") as engine,
+        pytest.raises(InvalidArgumentError, match=f"the_look.*; {APART}"),
+    ):
+        run(engine, refused(model, {(1, 2)}), 0, 5)
 
 
 class Rows:
@@ -190,7 +224,7 @@ def test_a_large_state_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.engine.rollback.STATE_NBYTES", 100)
     with engine_of(classifier(), cpu_devices(1), 3) as engine:
         rows = Rows(engine, 1)
-        with pytest.raises(InvalidArgumentError, match=f"the_loss.*; {APART}"):
+        with pytest.raises(InvalidArgumentError, match=f"the_loss.*; {ANEW}"):
             engine.run(rows.batches.open, 0, rows.batches.rounds_per_epoch)
         engine.learners.values.initialize(classifier().initial)
         engine.run(rows.batches.open, 0, rows.round)
@@ -232,5 +266,5 @@ def test_labels_that_change_while_replicas_train_are_refused() -> None:
         rows = Rows(engine, 1, 0)
         engine.run(rows.batches.open, 0, 2)
         rows.batches.dataset.arrays[1][:] = BAD
-        with pytest.raises(InvalidArgumentError, match=f"step 2: .*the_loss.*{BAD}.*; {APART}"):
+        with pytest.raises(InvalidArgumentError, match=f"step 2: .*the_loss.*{BAD}.*; {ANEW}"):
             engine.run(rows.batches.open, 2, 8)

@@ -6,7 +6,6 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from tensorbow.devices import LaunchLog, find_races
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler.replicas.test_parted_replicas import OPTIONS, THREE, TWO, layered, trained
-from tests.scheduler_rig.programs import Model
+from tests.scheduler_rig.programs import Model, dynamic, failing_at
 from tests.scheduler_rig.running import (
     Prepared,
     cpu_devices,
@@ -29,11 +28,6 @@ from tests.scheduler_rig.running import (
     same_bits,
     within,
 )
-
-
-def dynamic(model: Model) -> Model:
-    """The model with its forward and backward pass by the executor."""
-    return replace(model, program=replace(model.program, mode="dynamic"))
 
 
 def steered(split: bool, kind: str = "cpu", function: Callable[..., Any] | None = None) -> Model:
@@ -130,19 +124,6 @@ def test_no_races(options: dict[str, Any]) -> None:
     with engine_of(model, devices, 2, devices_per_replica=3, **{"launch_ahead": 3, **options}) as engine:
         within(lambda: engine.run(Prepared(model.batch, 4).open, 0, 6))
     assert find_races(log) == []
-
-
-def failing_at(call: int, error: BaseException) -> Callable[[Any], Any]:
-    """Weights of 1 from a function that raises at one of its calls."""
-    calls: list[int] = []
-
-    def weigh(errors: Any) -> Any:
-        calls.append(0)
-        if len(calls) == call:
-            raise error
-        return np.ones_like(errors)
-
-    return weigh
 
 
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}], ids=str)

@@ -20,6 +20,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Stepper, StepProgram, gathered
+from scheduler.replicas.dynamic.crossing_specs import inferred_specs
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.dynamic.division import divide, needs_executor
 from scheduler.replicas.round_launcher import why_not_fused
@@ -28,7 +29,7 @@ from tensorbow.devices import GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.programs import Model, convolutional, logistic, well
+from tests.scheduler_rig.programs import Model, convolutional, dynamic, failing_at, layer, logistic, well
 from tests.scheduler_rig.running import (
     Hesitant,
     Prepared,
@@ -52,11 +53,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"sync": "diloco", "tau": 3, "staleness": 1},
     {"sync": "none"},
 ]
-
-
-def dynamic(model: Model) -> Model:
-    """The model with its forward and backward pass by the executor."""
-    return replace(model, program=replace(model.program, mode="dynamic"))
 
 
 def masked(function: Callable[..., Any] | None = None, **kinds: Any) -> Model:
@@ -269,18 +265,6 @@ def test_functions_with_effects_are_called_replica_by_replica() -> None:
         orders.append([*calls])
     assert len(orders[0]) == 12
     assert orders[0] == orders[1]
-
-
-def failing_at(call: int, error: BaseException) -> Callable[[Any], Any]:
-    calls: list[int] = []
-
-    def weigh(errors: Any) -> Any:
-        calls.append(0)
-        if len(calls) == call:
-            raise error
-        return np.ones_like(errors)
-
-    return weigh
 
 
 @pytest.mark.parametrize("options", [{}, {"sync": "none"}, {"sync": "ssgd"}], ids=str)
@@ -658,6 +642,35 @@ def test_exchanges_and_writes_stay_planned_and_only_what_they_read_crosses() -> 
         assert division.planned.isdisjoint(division.dynamic)
         read = {tensor for op in division.planned for tensor in op.inputs}
         assert {*division.crossing} == {t for op in division.dynamic for t in op.outputs if t in read}
+
+
+@pytest.mark.parametrize("shape", [(33, 9), (300, 150)])
+def test_a_gradient_that_is_a_product_of_smaller_factors_is_planned(shape: tuple[int, int]) -> None:
+    """Updates of the larger one multiply the factors, in both modes."""
+    model = layer(*shape)
+    program = model.program
+    needed = prune([program.update, program.loss.op], program.inputs)
+    fed = dict(zip(program.inputs, model.shapes, strict=True))
+    division = divide(needed, fed, [program.loss], [program.update], (), inferred_specs(needed, fed))
+    products = [op for op in needed if op.type == "MatMul"]
+    assert [op in division.planned for op in products] == [False, True]
+    assert shape not in [tensor.spec.shape for tensor in division.crossing]
+    planned = left(model, cpu_devices(1), 2, rounds=4)
+    found = left(dynamic(model), cpu_devices(1, delays=1), 2, rounds=4, launch_ahead=2)
+    assert planned[0] == found[0]
+    assert same_bits(planned[1], found[1])
+
+
+@needs_compiler
+def test_a_gpu_makes_a_gradient_of_the_factors_that_cross() -> None:
+    model = layer(33, 9)
+    with emulated_runtime() as runtime:
+        found = in_launches(dynamic(model), 2, 3, 2, [GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27)])
+        gc.collect()
+    planned = left(model, cpu_devices(1), 2, rounds=3)
+    assert found[0] == pytest.approx(planned[0], rel=1e-4)
+    for name, value in planned[1].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-3, atol=1e-5)
 
 
 def test_gradients_of_loops_that_only_the_executor_runs() -> None:

@@ -53,11 +53,6 @@ OPTIONS: list[dict[str, Any]] = [
 DEVICES = [(1, 1), (1, 3), (2, 2), (2, (1, 2))]
 
 
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
-
-
 class Launches(Prepared):
     """Batches of several rounds at a time."""
 

@@ -49,11 +49,6 @@ def model_with(swap: str) -> Model:
     return Model(program, shapes, program.initial_values(), batch)
 
 
-@pytest.fixture
-def opened() -> OpenedGpu:
-    return emulated_runtime
-
-
 def trained(opened: OpenedGpu, swap: str, bad: bool = False, **options: Any) -> tuple[Any, ...]:
     """State after some rounds, the slab's bytes, and the error. bad: a batch has a NaN."""
     model, error = model_with(swap), ""

@@ -185,6 +185,18 @@ def test_a_sweep_that_is_asked_to_stop_within_an_epoch_goes_on_with_the_same_bit
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
+def test_a_stop_that_comes_when_all_members_have_ended_is_no_interruption(sweep, monkeypatch):
+    save_best = SweepFolder.save_best
+    with sweep(base={"epochs": 1}, seeds=2) as running:
+
+        def stopped(folder, *arguments):
+            running.request_stop()
+            return save_best(folder, *arguments)
+
+        monkeypatch.setattr(SweepFolder, "save_best", stopped)
+        assert running.run()
+
+
 @pytest.mark.slow
 def test_a_member_that_diverges_ends_alone(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.01, 3e38, 0.02]}, at_once=2) as running:

@@ -19,7 +19,8 @@ from scheduler.training.models.classifier_step import build_engine
 from scheduler.training.tuning.auto import OnlineTuning
 from tensorbow.data import BatchRecipe, BatchRun
 from tensorbow.training import load_arrays
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.auto_runs import MadeUp, auto, trained
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 

@@ -22,8 +22,9 @@ from scheduler.training.tuning.auto import TuningState
 from tensorbow.data import BatchOrder, make_synthetic
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.training import load_arrays, save_arrays
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.auto_runs import MadeUp, auto, trained
 from tests.scheduler_rig.interrupted import train_until
+from tests.scheduler_rig.kept_lines import Lines
 from tests.scheduler_rig.running import same_bits
 from tests.scheduler_rig.ticking_clock import TickingClock
 

@@ -23,8 +23,9 @@ from tensorbow.kernels.gpu.backend import GpuBackend
 from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.training import load_arrays, save_arrays
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.auto_runs import MadeUp, auto, trained
 from tests.scheduler_rig.interrupted import train_until
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 Rates = dict[str, dict[int, float]]

@@ -72,6 +72,9 @@ def test_degenerate_cases() -> None:
     assert "-" in one.table()[1]
     lost = report_of(np.full((3, 2), np.nan, np.float32), np.array([0, 1, 1]))
     assert np.isnan(lost.value("auc"))
+    assert (lost.value("accuracy"), lost.top(2)) == (0.0, 0.0)
+    partly = report_of(np.array([[np.nan, 2, 1], [0, np.nan, 1]], np.float32), np.array([1, 1]))
+    assert [partly.top(k) for k in (1, 2, 9)] == [0.0, 0.5, 0.5]
     for odd in (
         (np.ones((2, 3)), np.array([0, 3])),
         (np.ones(2), np.array([0, 1])),

@@ -15,7 +15,7 @@ from scheduler import TrainedModel, Trainer, TrainingConfig
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays, save_arrays
-from tests.scheduler_rig.auto_runs import Lines
+from tests.scheduler_rig.kept_lines import Lines
 from tests.scheduler_rig.running import same_bits
 
 pytestmark = pytest.mark.usefixtures("reference_kernels")  # what they compute does not matter here

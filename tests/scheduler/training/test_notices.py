@@ -19,7 +19,7 @@ from scheduler.training.running.notices import (
 )
 from tensorbow.data import ArrayDataset
 from tensorbow.errors import DataLossError
-from tensorbow.training import TrainingProgress
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 
@@ -90,15 +90,10 @@ def test_hopeless_losses_are_told_once_an_epoch() -> None:
 
 
 def test_a_run_with_a_hopeless_loss_says_so(options: Options) -> None:
-    lines: list[str] = []
-
-    class Listening(TrainingProgress):
-        def line(self, text: str) -> None:
-            lines.append(text)
-
-    with Trainer(options(learning_rate=1e7, momentum=0.0), Listening()) as trainer:
+    progress = Lines()
+    with Trainer(options(learning_rate=1e7, momentum=0.0), progress) as trainer:
         trainer.train()
-    assert 1 <= len([line for line in lines if line.startswith("warning: the loss of replica")]) <= 2
+    assert 1 <= len([line for line in progress.said if line.startswith("warning: the loss of replica")]) <= 2
 
 
 @pytest.mark.slow

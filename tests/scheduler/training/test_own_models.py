@@ -16,6 +16,7 @@ from tensorbow.data import splits_of
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.training import TrainingProgress, load_arrays
 from tests.scheduler_rig.interrupted import train_until
+from tests.scheduler_rig.kept_lines import Lines
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3)).astype(np.float32)
@@ -132,15 +133,10 @@ def test_sequences_and_labels_for_each_step() -> None:
 
 
 def test_more_inputs_than_devices_keep_and_no_labels(tmp_path: Path) -> None:
-    lines: list[str] = []
-
-    class Lines(TrainingProgress):
-        def line(self, text: str) -> None:
-            lines.append(text)
-
+    progress = Lines()
     parts = tuple(np.full((40, 2), number, np.float32) for number in range(9))
-    trained(of_three_layers, ((parts, None), (parts, None)), Lines(), output=str(tmp_path), epochs=1)
-    assert any("it has 9 arrays, of which devices keep at most 8" in line for line in lines)
+    trained(of_three_layers, ((parts, None), (parts, None)), progress, output=str(tmp_path), epochs=1)
+    assert any("it has 9 arrays, of which devices keep at most 8" in line for line in progress.said)
     with TrainedModel(tmp_path) as model, pytest.raises(InvalidArgumentError, match="has no outputs"):
         model.predict(parts)
 
@@ -171,17 +167,12 @@ def test_a_run_goes_on_bit_for_bit_and_refuses_other_options(
     train_until(made(output=parts), 5)
     with pytest.raises(InvalidArgumentError, match=r"model\.width was 4, is 5; use the same"):
         Trainer(made(output=parts, resume="auto", model_options={"width": 5}))
-    lines: list[str] = []
-
-    class Lines(TrainingProgress):
-        def line(self, text: str) -> None:
-            lines.append(text)
-
+    progress = Lines()
     file = Path(made().model.rpartition(":")[0])
     file.write_text(f"{file.read_text()}\n# changed\n")
-    with Trainer(made(output=parts, resume="auto"), Lines()) as trainer:
+    with Trainer(made(output=parts, resume="auto"), progress) as trainer:
         trainer.train()
-    assert any("mine.py has changed since the checkpoint; the run goes on" in line for line in lines)
+    assert any("mine.py has changed since the checkpoint; the run goes on" in line for line in progress.said)
     assert (parts / "mine.py").read_text().endswith("# changed\n")
     first, second = weights(whole), weights(parts)
     assert all((first[name] == second[name]).all() for name in first)

@@ -19,7 +19,7 @@ from scheduler.training.running.run_trace import RunTrace
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT, TraceFile
-from tensorbow.training import TrainingProgress
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
@@ -27,17 +27,6 @@ ROUNDS = 7  # of an epoch
 
 # Where tasks are single launches, averaging included, there are no spans to look at.
 pytestmark = pytest.mark.usefixtures("reference_kernels")
-
-
-class SaidLines(TrainingProgress):
-    """Keeps the lines of a run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -129,11 +118,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_a_folder_is_made(
 def test_a_resumed_run_is_traced_from_where_it_goes_on(tmp_path: Path, options: Options) -> None:
     with Trainer(options(output=tmp_path, epochs=1)) as trainer:
         trainer.train()
-    said = SaidLines()
-    with Trainer(options(output=tmp_path, resume="auto", trace=tmp_path / "t.json"), said) as trainer:
+    progress = Lines()
+    with Trainer(options(output=tmp_path, resume="auto", trace=tmp_path / "t.json"), progress) as trainer:
         trainer.train()
     assert len(labels(by_row(tmp_path / "t.json")["z"])) == 2 * ROUNDS
-    assert any(line.startswith(f"trace of rounds {ROUNDS} to {2 * ROUNDS - 1} in ") for line in said.lines)
+    assert any(line.startswith(f"trace of rounds {ROUNDS} to {2 * ROUNDS - 1} in ") for line in progress.said)
 
 
 def test_a_stopped_run_writes_what_there_is(tmp_path: Path, options: Options) -> None:
@@ -159,11 +148,11 @@ def test_a_failing_run_writes_what_there_is(tmp_path: Path, run: Run) -> None:
 
 
 def test_rounds_that_never_come_give_an_empty_trace_and_a_line(tmp_path: Path, options: Options) -> None:
-    said = SaidLines()
-    with Trainer(options(trace=tmp_path / "t.json", trace_rounds=[500, 600]), said) as trainer:
+    progress = Lines()
+    with Trainer(options(trace=tmp_path / "t.json", trace_rounds=[500, 600]), progress) as trainer:
         trainer.train()
     assert read(tmp_path / "t.json") == []
-    assert f"the trace in {tmp_path / 't.json'} is empty: round 500 was not reached" in said.lines
+    assert f"the trace in {tmp_path / 't.json'} is empty: round 500 was not reached" in progress.said
 
 
 def test_a_disk_that_fills_is_an_error_of_its_own_or_a_line(
@@ -180,11 +169,11 @@ def test_a_disk_that_fills_is_an_error_of_its_own_or_a_line(
     ):
         trainer.train()
     assert (tmp_path / "a" / "model.safetensors").exists()
-    said = SaidLines()
+    progress = Lines()
     bad = options(trace=tmp_path / "t.json", learning_rate=1e38, momentum=0.99)
-    with Trainer(bad, said) as trainer, pytest.raises(NumericsError):
+    with Trainer(bad, progress) as trainer, pytest.raises(NumericsError):
         trainer.train()
-    assert "warning: cannot write the trace: no space" in said.lines
+    assert "warning: cannot write the trace: no space" in progress.said
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_training(tmp_path: Path, options: Options) -> None:

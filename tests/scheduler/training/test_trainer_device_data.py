@@ -15,9 +15,9 @@ import tensorbow.devices.registry as devices
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.devices import DeviceName, GpuDevice, get_device
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
-from tensorbow.training import TrainingProgress
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
@@ -42,17 +42,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
         if device is not None:
             device.close()
         gc.collect()
-
-
-class Lines(TrainingProgress):
-    """Keeps the lines that a run says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.said.append(text)
 
 
 def files(folder: Path, metrics: Any) -> tuple[bytes, list[dict[str, Any]]]:

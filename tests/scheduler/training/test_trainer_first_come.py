@@ -10,8 +10,9 @@ import pytest
 
 from scheduler import RoundResults, Trainer, TrainingConfig
 from tensorbow.errors import InvalidArgumentError
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.auto_runs import MadeUp, auto, trained
 from tests.scheduler_rig.interrupted import train_until
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 

@@ -12,8 +12,9 @@ from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import ReferenceBackend, backends
-from tensorbow.training import TrainingProgress, load_arrays, save_arrays
+from tensorbow.training import load_arrays, save_arrays
 from tests.scheduler_rig.interrupted import train_until
+from tests.scheduler_rig.kept_lines import Lines
 
 Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
@@ -199,36 +200,25 @@ def test_a_finished_run_can_be_asked_again_and_made_longer(
     assert [record["epoch"] for record in metrics(tmp_path)] == [1, 2, 3, 4, 5]
 
 
-class Listening(TrainingProgress):
-    """Keeps the lines that it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-
 def test_a_run_that_is_done_says_so_and_keeps_its_configuration(
     tmp_path: Path, options: Options, run: Run
 ) -> None:
     run(output=tmp_path, epochs=3)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    listening = Listening()
+    listening = Lines()
     with Trainer(options(output=tmp_path, epochs=2, resume="auto"), listening) as trainer:
         assert trainer.train().steps == 21
-    assert listening.lines[1] == "already at epoch 3; --epochs 2 asks for no more"
+    assert listening.said[1] == "already at epoch 3; --epochs 2 asks for no more"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_second_run_is_refused_before_it_says_anything(tmp_path: Path, options: Options, run: Run) -> None:
     run(output=tmp_path)
-    listening = Listening()
+    listening = Lines()
     config = options(output=tmp_path, epochs=3, resume="auto")
     with Trainer(config), pytest.raises(FailedPreconditionError, match="another run is writing there"):
         Trainer(config, listening)
-    assert listening.lines == []
+    assert listening.said == []
 
 
 @pytest.mark.slow
@@ -237,10 +227,10 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, options: Opt
     run(output=tmp_path / "run", epochs=2)
     newest = tmp_path / "run" / "checkpoint-000000014.safetensors"
     newest.write_bytes(newest.read_bytes()[:5000])
-    listening = Listening()
+    listening = Lines()
     with Trainer(options(output=tmp_path / "run", epochs=3, resume="auto"), listening) as trainer:
         trainer.train()
-    lines = listening.lines
+    lines = listening.said
     assert lines[0].startswith("passed over an unusable checkpoint: ")
     assert str(newest) in lines[0]
     assert "at round 7" in lines[1]
@@ -288,10 +278,10 @@ def test_other_kernels_than_the_checkpoint_s_are_told(
         title = "other kernels"
 
     def told(epochs: int) -> list[str]:
-        listening = Listening()
+        listening = Lines()
         with Trainer(options(output=tmp_path, epochs=epochs, resume="auto"), listening) as trainer:
             trainer.train()
-        return [line for line in listening.lines if "was made with" in line]
+        return [line for line in listening.said if "was made with" in line]
 
     run(output=tmp_path, epochs=1)
     assert told(2) == []

@@ -122,7 +122,7 @@ def _packed_value(value: Value, form: PackedFilter, node: Node, index: int = 0) 
 
 # Filters ----------------------------------------------------------------------------------------------
 
-Key = tuple[Value, PackedFilter]  # a variable, and the form of it
+Key = tuple[Value, PackedFilter]  # a variable and its packed form
 
 
 def _filters_packed(units: Sequence[Unit]) -> list[Unit]:

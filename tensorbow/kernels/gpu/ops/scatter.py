@@ -120,7 +120,8 @@ def row_threads(inner: int) -> tuple[int, int]:
     return threads, min(-(-inner // threads), 64)
 
 
-def _scratch(node: NodeSpec) -> list[TensorSpec]:
+def links_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """Scratch of a kernel that links the equal ones of its second input."""
     return [links_spec(node.inputs[1].size)]
 
 
@@ -159,7 +160,7 @@ def _register(definition: OpDef, function: str, combined: str = "update") -> Non
 
         return in_order(first, second)
 
-    gpu_kernel(definition, prepare, scratch=_scratch)
+    gpu_kernel(definition, prepare, scratch=links_scratch)
 
 
 _register(ScatterAdd, "accumulate", "tb_add(total, update)")

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from tensorbow.graph import NodeSpec, OpDef
-from tensorbow.kernels.gpu.ops.scatter import links_spec, prepare_links, row_threads
+from tensorbow.graph import OpDef
+from tensorbow.kernels.gpu.ops.scatter import links_scratch, prepare_links, row_threads
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
@@ -38,7 +38,7 @@ from tensorbow.ops.sparse_adaptive_updates import (
 )
 from tensorbow.ops.sparse_updates import SparseApplyMomentum, SumEqualRows
 from tensorbow.ops.updates import ApplyMomentum
-from tensorbow.specs import TensorSpec, as_dtype
+from tensorbow.specs import as_dtype
 
 MOST_INDEX = np.iinfo(np.int64).max
 
@@ -95,10 +95,6 @@ extern "C" __global__ void update_rows(
 """
 
 
-def _sum_scratch(node: NodeSpec) -> list[TensorSpec]:
-    return [links_spec(node.inputs[1].size)]
-
-
 def _prepare_sum(call: GpuCall) -> Enqueue:
     (values, indices), (sums, rows), (links,) = call.inputs, call.outputs, call.scratch
     count, inner = indices.size, math.prod(values.shape[1:])
@@ -130,7 +126,7 @@ def _prepare_sum(call: GpuCall) -> Enqueue:
     return in_order(first, second)
 
 
-gpu_kernel(SumEqualRows, _prepare_sum, scratch=_sum_scratch)
+gpu_kernel(SumEqualRows, _prepare_sum, scratch=links_scratch)
 
 
 def _row_update(definition: OpDef, dense: OpDef) -> None:

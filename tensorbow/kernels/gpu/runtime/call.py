@@ -115,7 +115,6 @@ def gpu_kernel(
     scratch: Callable[[NodeSpec], Sequence[TensorSpec]] | None = None,
     inplace: tuple[tuple[int, int], ...] = (),
     pointwise: bool = False,
-    capturable: bool = True,
 ) -> Kernel:
     """Registers the GPU kernel of an op; the arguments are the fields of `Kernel`."""
     kernel = Kernel(
@@ -123,7 +122,6 @@ def gpu_kernel(
         scratch=scratch,
         inplace=inplace,
         pointwise=pointwise,
-        capturable=capturable,
     )
     register_kernel(definition, "gpu", kernel)
     return kernel

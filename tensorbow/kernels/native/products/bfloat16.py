@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
+from tensorbow.kernels.native.products.x86_instructions import x86_instruction
 
 HALF, PAIR = ir.IntType(16), ir.IntType(32)
 UPPER = 0xFFFF0000  # bits of a float32 that are its bfloat16
@@ -22,7 +23,7 @@ def multiply_add_pairs(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.
     """c + a[0] * b[0] + a[1] * b[1] in every lane. a, b: pairs or vectors of them; c: float32."""
     builder, kind = e.builder, c.type
     if e.target.has_bfloat16 and lanes_of(kind) == e.target.lanes(4):
-        return _instruction(e, "avx512bf16.dpbf16ps.512", kind, c, a, b)
+        return x86_instruction(e, "avx512bf16.dpbf16ps.512", kind, c, a, b)
     for first in (True, False):
         x, y = (
             builder.bitcast(
@@ -57,7 +58,7 @@ def _halves(e: Emitter, first: ir.Value, second: ir.Value, order: Sequence[int])
     b, lanes = e.builder, first.type.count
     if e.target.has_bfloat16:
         kind = ir.VectorType(HALF, 2 * lanes)
-        low = high = _instruction(e, "avx512bf16.cvtne2ps2bf16.512", kind, second, first)
+        low = high = x86_instruction(e, "avx512bf16.cvtne2ps2bf16.512", kind, second, first)
     else:
         shift, kind = constant(ir.VectorType(PAIR, lanes), 16), ir.VectorType(HALF, lanes)
         low, high = (b.trunc(b.lshr(_rounded_bits(e, v), shift), kind) for v in (first, second))
@@ -73,14 +74,3 @@ def _rounded_bits(e: Emitter, value: ir.Value) -> ir.Value:
     odd = b.and_(b.lshr(bits, constant(word, 16)), constant(word, 1))
     up = b.add(bits, b.add(odd, constant(word, 0x7FFF)))
     return b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, constant(word, QUIET)), up)
-
-
-def _instruction(e: Emitter, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-    """Calls a processor's instruction. LLVM takes vectors of integers for those of bfloat16, its older form
-    of these intrinsics.
-    """
-    full = f"llvm.x86.{name}"
-    known = e.module.globals.get(full)
-    if known is None:
-        known = ir.Function(e.module, ir.FunctionType(result, [v.type for v in arguments]), full)
-    return e.builder.call(known, arguments)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
+from tensorbow.kernels.native.products.x86_instructions import x86_instruction
 
 BYTE, HALF, WORD = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 PAIR_ADDS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}  # by words in a vector
@@ -18,7 +19,7 @@ PAIR_ADDS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"} 
 def multiply_add_quads(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """c + the products of a's unsigned bytes with b's signed ones, in every lane of vectors of words."""
     if e.target.has_quads and lanes_of(c.type) == e.target.lanes(4):
-        return _instruction(e, "avx512.vpdpbusd.512", c.type, c, a, b)
+        return x86_instruction(e, "avx512.vpdpbusd.512", c.type, c, a, b)
     if e.target.multiplies_pairs and lanes_of(c.type) == e.target.lanes(4):
         return _by_pairs(e, a, b, c)
     builder = e.builder
@@ -39,13 +40,5 @@ def _by_pairs(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         (builder.and_(x, constant(kind, 0xFF)), builder.ashr(builder.shl(y, byte), byte)),
         (builder.lshr(x, byte), builder.ashr(y, byte)),
     ):
-        c = builder.add(c, _instruction(e, PAIR_ADDS[count], c.type, left, right))
+        c = builder.add(c, x86_instruction(e, PAIR_ADDS[count], c.type, left, right))
     return c
-
-
-def _instruction(e: Emitter, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-    full = f"llvm.x86.{name}"
-    known = e.module.globals.get(full)
-    if known is None:
-        known = ir.Function(e.module, ir.FunctionType(result, [v.type for v in arguments]), full)
-    return e.builder.call(known, arguments)

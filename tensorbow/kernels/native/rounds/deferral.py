@@ -29,7 +29,7 @@ class LateExchange:
 
 
 def most_under_way(exchanges: Sequence[LateExchange], others: Sequence[Group]) -> int:
-    """How many exchanges may be under way at a time, 0 if each must end before replicas go on.
+    """Number of exchanges that may be under way at a time, 0 if each must end before replicas go on.
 
     exchanges: of kinds of rounds that follow one another in this order, again and again, with rounds of
     `others` between.

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import index
 
-PIECE_NBYTES = 1 << 15  # of sums at a time, at least: those whose chunks begin in so many bytes
+PIECE_NBYTES = 1 << 15  # least size of a piece of sums, by the bytes in which its chunks begin
 PIECE_LAG = 1  # pieces that are summed, and begin to be exchanged, before the end of one is awaited
 PIECE_SLOTS = PIECE_LAG + 2  # pieces in memory: a thread may be in one that is used, while others go on
 PAGE_NBYTES = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +31,7 @@ from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def ops_of_the_test() -> Iterator[None]:
-    before = dict(OPS)
-    yield
-    OPS.clear()
-    OPS.update(before)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("ops_of_the_test")]
 
 
 def both(

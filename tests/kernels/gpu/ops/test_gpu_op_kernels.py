@@ -11,7 +11,7 @@ from tests.gpu_rig.cuda_compiler import compiler
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, GpuResult, every_gpu_kernel, run_on_gpu
 from tests.gpu_rig.recording import compile_ahead, every_source, gpu_samples, in_float64
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 from tests.ops_contract.collection import each, product_ops
 from tests.ops_contract.exceptions import STRUCTURAL
 from tests.ops_contract.harness import Call, same_bits, specs_of
@@ -36,12 +36,6 @@ def compiled(request):
     selected = sum(item.module is request.module for item in request.session.items)
     if compiler() is not None and selected > 50:
         compile_ahead(every_source())
-
-
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
 
 
 def run(runtime, sample, inputs=None, backwards=False, captured=False, **options) -> GpuResult:

@@ -15,7 +15,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaus
 from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 from tensorbow.specs import TensorSpec, as_dtype
 from tests.gpu_rig.gpu_kernels import GpuBench
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
 
@@ -27,12 +27,6 @@ SOURCE = CudaSource.of(
     extern "C" __global__ void slow(int* y, int n) { for (int i = 0; i < n; ++i) *(volatile int*)y = i; }
     """,
 )
-
-
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
 
 
 def memory(bench, *shape, dtype=np.int32):
