@@ -79,12 +79,12 @@ def _records(
     op: str, filenames: Any, source: Callable[[bytes], RecordSource]
 ) -> Callable[[Key], Iterator[Any]]:
     """Iterations over the records of files."""
-    paths: Any = filenames
+    paths = filenames
     if not isinstance(filenames, Dataset):
-        paths = string_array(source_arrays(op, filenames)).ravel().tolist()
+        paths = Dataset.from_tensor_slices(string_array(source_arrays(op, filenames)).ravel())
 
     def items(key: Key) -> Iterator[bytes]:
-        for path in paths:
+        for path in paths._elements(key):  # shuffled anew in each repetition
             (name,) = string_array(path).ravel()
             records = source(name)
             try:
