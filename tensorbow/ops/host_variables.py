@@ -78,8 +78,9 @@ def _assign(call: HostCall) -> list[Array]:
             f"the variable is {spec}, the value is {render_dims(value.shape)}; they must agree, except for a "
             "variable with validate_shape=False"
         )
-    kept = np.array(value)
-    _of(call).array = kept
+    kept, held = np.array(value), _of(call)
+    with held.lock:  # an addition in another step is before it or after it
+        held.array = kept
     return [kept]
 
 
