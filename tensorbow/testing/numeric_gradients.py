@@ -12,7 +12,7 @@ from tensorbow.graph import Tensor, require_session
 from tensorbow.kinds import AsShape, Mapped, PositiveNumber, checked, instance, refuse
 from tensorbow.ops.broadcasting import zeros_like
 from tensorbow.ops.control import placeholder
-from tensorbow.specs import Array, TensorShape
+from tensorbow.specs import Array, TensorShape, TensorSpec, float32
 
 AsTensor: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
 
@@ -69,11 +69,15 @@ def compute_gradient_error(
     return float(max(np.abs(one - other).max(initial=0) for one, other in pairs))
 
 
+def _extents(shape: Any) -> list[int]:
+    return [*TensorSpec(TensorShape(shape).dims, float32).extents]
+
+
 def _start(x: Any, shape: Any, value: Any) -> Array:
     """The value at which a Jacobian is computed."""
     if not isinstance(x, Tensor) or not x.dtype.is_floating:
         raise refuse("compute_gradient", "x", "a tensor of a floating dtype", x)
-    extents = TensorShape(shape).as_list()
+    extents = _extents(shape)
     made = np.random.default_rng(0).uniform(size=extents) if value is None else np.asarray(value)
     if made.shape != tuple(extents):
         raise refuse("compute_gradient", "x_init_value", f"an array of shape {extents}", value)
@@ -94,10 +98,10 @@ def _jacobians(
     if not y.dtype.is_floating:
         raise refuse("compute_gradient", "y", "a tensor of a floating dtype", y)
     with y.graph.as_default():
-        seed = placeholder(y.dtype, TensorShape(y_shape).as_list())
+        seed = placeholder(y.dtype, _extents(y_shape))
         (by_rules,) = gradients(y, x, seed)
         by_rules = zeros_like(x) if by_rules is None else by_rules
-    seeds = np.zeros(TensorShape(y_shape).as_list(), y.dtype.as_numpy_dtype)
+    seeds = np.zeros(_extents(y_shape), y.dtype.as_numpy_dtype)
     theoretical = np.zeros((value.size, seeds.size), value.dtype)
     for column in range(seeds.size):
         seeds.reshape(-1)[column] = 1
