@@ -137,6 +137,72 @@ CALLS: Mapping[str, Call] = {
     "Dataset.interleave": of_pipeline(
         "interleave", "function", abs, "function", cycle_length="count", block_length="count"
     ),
+    "Dataset.flat_map": of_pipeline("flat_map", "function", abs, "function"),
+    "Dataset.apply": of_pipeline("apply", "transformation_func", list, "function"),
+    "Dataset.concatenate": Call(
+        lambda: {"dataset": tb.data.Dataset.range(2)},
+        {"dataset": "object"},
+        target=lambda: tb.data.Dataset.range(3).concatenate,
+    ),
+    "Dataset.from_tensors": Call(
+        lambda: {"tensors": np.zeros((3, 2))},
+        {"tensors": "anything"},
+        names=("tensors",),
+    ),
+    "Dataset.list_files": Call(
+        lambda: {"file_pattern": __file__},
+        {"file_pattern": "anything", "shuffle": "flag", "seed": "count or none"},
+    ),
+    "Dataset.make_initializable_iterator": Call(
+        dict, {"shared_name": "name"}, target=lambda: tb.data.Dataset.range(3).make_initializable_iterator
+    ),
+    "data.experimental.map_and_batch": Call(
+        lambda: {"map_func": abs, "batch_size": 2},
+        {
+            **{"map_func": "function", "batch_size": "count", "num_parallel_batches": "count or none"},
+            **{"drop_remainder": "flag", "num_parallel_calls": "count or none"},
+        },
+    ),
+    "data.experimental.shuffle_and_repeat": Call(
+        lambda: {"buffer_size": 2},
+        {"buffer_size": "count", "count": "count or none", "seed": "count or none"},
+    ),
+    **{
+        f"data.{kind}": Call(
+            lambda more=more: {"filenames": __file__, **more},
+            {
+                **{"filenames": "anything", "buffer_size": "anything", "num_parallel_reads": "anything"},
+                **{"compression_type": "choice", "record_bytes": "count"},
+                **{"header_bytes": "count", "footer_bytes": "count"},
+            },
+            {"compression_type": frozenset({"none", "empty text"})},
+        )
+        for kind, more in (
+            ("TextLineDataset", {}),
+            ("TFRecordDataset", {}),
+            ("FixedLengthRecordDataset", {"record_bytes": 2}),
+        )
+    },
+    "DatasetIterator.from_structure": Call(
+        lambda: {"output_types": tb.int64},
+        {"output_types": "anything", "output_shapes": "anything", "shared_name": "name"}
+        | {"output_classes": "anything"},
+    ),
+    "DatasetIterator.from_string_handle": Call(
+        lambda: {"string_handle": "a", "output_types": tb.int64},
+        dict.fromkeys(("string_handle", "output_types", "output_shapes", "output_classes"), "anything"),
+    ),
+    "DatasetIterator.make_initializer": Call(
+        lambda: {"dataset": tb.data.Dataset.range(2)},
+        {"dataset": "object"},
+        target=lambda: tb.data.Iterator.from_structure(tb.int64).make_initializer,
+    ),
+    **{
+        f"DatasetIterator.{method}": Call(
+            target=lambda method=method: getattr(tb.data.Dataset.range(3).make_one_shot_iterator(), method)
+        )
+        for method in ("get_next", "string_handle")
+    },
     "Dataset.prefetch": of_pipeline("prefetch", "buffer_size", 2, "count"),
     "data.BatchOrder": Call(
         lambda: {"examples": 16, "batch_size": 4, "seed": 1},

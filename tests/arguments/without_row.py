@@ -298,6 +298,8 @@ WITHOUT_ROW = frozenset(
         "data.BatchRun",
         "data.Claim",
         "data.Dataset",
+        "data.Iterator",
+        "DatasetIterator.of_dataset",
         "data.LaunchRecipes",
         "data.RoundRecipes",
         "data.SlotRing",
