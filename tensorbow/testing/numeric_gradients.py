@@ -12,7 +12,7 @@ from tensorbow.graph import Tensor, require_session
 from tensorbow.kinds import AsShape, Mapped, PositiveNumber, checked, instance, refuse
 from tensorbow.ops.broadcasting import zeros_like
 from tensorbow.ops.control import placeholder
-from tensorbow.specs import Array, TensorShape, TensorSpec, float32
+from tensorbow.specs import Array, TensorShape
 
 AsTensor: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
 
@@ -69,19 +69,24 @@ def compute_gradient_error(
     return float(max(np.abs(one - other).max(initial=0) for one, other in pairs))
 
 
-def _extents(shape: Any) -> list[int]:
-    return [*TensorSpec(TensorShape(shape).dims, float32).extents]
-
-
 def _start(x: Any, shape: Any, value: Any) -> Array:
     """The value at which a Jacobian is computed."""
     if not isinstance(x, Tensor) or not x.dtype.is_floating:
         raise refuse("compute_gradient", "x", "a tensor of a floating dtype", x)
-    extents = _extents(shape)
+    extents = _extents(shape, "x_shape")
     made = np.random.default_rng(0).uniform(size=extents) if value is None else np.asarray(value)
     if made.shape != tuple(extents):
         raise refuse("compute_gradient", "x_init_value", f"an array of shape {extents}", value)
     return made.astype(x.dtype.as_numpy_dtype)
+
+
+def _extents(shape: Any, argument: str) -> list[int]:
+    """The extents of a shape. Raises InvalidArgumentError where one is unknown."""
+    known = TensorShape(shape).as_list()
+    extents = [each for each in known if each is not None]
+    if extents != known:
+        raise refuse("compute_gradient", argument, "a shape of known extents", shape)
+    return extents
 
 
 def _jacobians(
@@ -97,11 +102,12 @@ def _jacobians(
     value = _start(x, x_shape, start)
     if not y.dtype.is_floating:
         raise refuse("compute_gradient", "y", "a tensor of a floating dtype", y)
+    extents = _extents(y_shape, "y_shape")
     with y.graph.as_default():
-        seed = placeholder(y.dtype, _extents(y_shape))
+        seed = placeholder(y.dtype, extents)
         (by_rules,) = gradients(y, x, seed)
         by_rules = zeros_like(x) if by_rules is None else by_rules
-    seeds = np.zeros(_extents(y_shape), y.dtype.as_numpy_dtype)
+    seeds = np.zeros(extents, y.dtype.as_numpy_dtype)
     theoretical = np.zeros((value.size, seeds.size), value.dtype)
     for column in range(seeds.size):
         seeds.reshape(-1)[column] = 1
