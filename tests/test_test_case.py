@@ -94,4 +94,6 @@ def test_gradients() -> None:
             InvalidArgumentError, match=r"expected x_init_value to be an array of shape \[2, 3\]"
         ):
             tb.test.compute_gradient(x, [2, 3], y, [2], np.ones(3))
+        with pytest.raises(InvalidArgumentError, match="expected y_shape to be a shape of known extents"):
+            tb.test.compute_gradient(x, [2, 3], y, [None])
     assert tb.test.gpu_device_name() == ("/device:GPU:0" if tb.test.is_gpu_available() else "")

@@ -21,7 +21,7 @@ from tensorbow.ops.random import random_normal, random_uniform
 from tensorbow.ops.reductions import reduce_max, reduce_mean, reduce_min
 from tensorbow.ops.resizing import Size
 from tensorbow.ops.selection import cast
-from tensorbow.specs import float32, int32
+from tensorbow.specs import compatible, float32, int32
 
 __all__ = ["extract_glimpse"]
 
@@ -61,8 +61,10 @@ def extract_glimpse(
             f"extract_glimpse: expected images [batch, height, width, channels] of known height and width, "
             f"and a known size, got {images.spec} and {size}"
         )
-    if places.spec.shape is None or len(places.spec.shape) != 2 or places.spec.shape[1] not in (2, None):
-        raise InvalidArgumentError(f"extract_glimpse: expected offsets [batch, 2], got {places.spec}")
+    if places.spec.shape is None or not compatible(places.spec.shape, (dims[0], 2)):
+        raise InvalidArgumentError(
+            f"extract_glimpse: expected offsets [batch, 2] for images {images.spec}, got {places.spec}"
+        )
     kind = noise or ("uniform" if uniform_noise else "gaussian")
     extents, wanted = np.array(dims[1:3], np.float32), np.array(size, np.float32)
     with images.graph.as_default(), name_scope(name or "extract_glimpse"):

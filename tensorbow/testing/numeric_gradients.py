@@ -73,11 +73,20 @@ def _start(x: Any, shape: Any, value: Any) -> Array:
     """The value at which a Jacobian is computed."""
     if not isinstance(x, Tensor) or not x.dtype.is_floating:
         raise refuse("compute_gradient", "x", "a tensor of a floating dtype", x)
-    extents = TensorShape(shape).as_list()
+    extents = _extents(shape, "x_shape")
     made = np.random.default_rng(0).uniform(size=extents) if value is None else np.asarray(value)
     if made.shape != tuple(extents):
         raise refuse("compute_gradient", "x_init_value", f"an array of shape {extents}", value)
     return made.astype(x.dtype.as_numpy_dtype)
+
+
+def _extents(shape: Any, argument: str) -> list[int]:
+    """The extents of a shape. Raises InvalidArgumentError where one is unknown."""
+    known = TensorShape(shape).as_list()
+    extents = [each for each in known if each is not None]
+    if extents != known:
+        raise refuse("compute_gradient", argument, "a shape of known extents", shape)
+    return extents
 
 
 def _jacobians(
@@ -93,11 +102,12 @@ def _jacobians(
     value = _start(x, x_shape, start)
     if not y.dtype.is_floating:
         raise refuse("compute_gradient", "y", "a tensor of a floating dtype", y)
+    extents = _extents(y_shape, "y_shape")
     with y.graph.as_default():
-        seed = placeholder(y.dtype, TensorShape(y_shape).as_list())
+        seed = placeholder(y.dtype, extents)
         (by_rules,) = gradients(y, x, seed)
         by_rules = zeros_like(x) if by_rules is None else by_rules
-    seeds = np.zeros(TensorShape(y_shape).as_list(), y.dtype.as_numpy_dtype)
+    seeds = np.zeros(extents, y.dtype.as_numpy_dtype)
     theoretical = np.zeros((value.size, seeds.size), value.dtype)
     for column in range(seeds.size):
         seeds.reshape(-1)[column] = 1

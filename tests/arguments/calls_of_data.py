@@ -103,14 +103,14 @@ CALLS: Mapping[str, Call] = {
     "Dataset.from_tensor_slices": Call(
         lambda: {"tensors": np.zeros((3, 2))},
         {"tensors": "value"},
-        {"tensors": frozenset({"empty list", "generator"})},
+        {"tensors": frozenset({"empty list", "generator", "tensor"})},
         names=("tensors",),
     ),
     "Dataset.from_generator": Call(
         lambda: {"generator": lambda: iter(())},
         {
-            **{"generator": "function", "output_types": "nothing", "output_shapes": "nothing"},
-            **{"args": "nothing"},
+            **{"generator": "function", "output_types": "anything", "output_shapes": "nothing"},
+            **{"args": "anything"},
         },
     ),
     "Dataset.range": Call(lambda: {"count": 3}, {"count": "count"}),
@@ -132,12 +132,89 @@ CALLS: Mapping[str, Call] = {
         {"num_shards": "count", "index": "count"},
         target=lambda: tb.data.Dataset.range(3).shard,
     ),
-    "Dataset.map": of_pipeline("map", "function", abs, "function", num_parallel_calls="count or none"),
+    "Dataset.map": Call(
+        lambda: {"function": abs},
+        {"function": "function", "num_parallel_calls": "count or none"},
+        {"num_parallel_calls": frozenset({"-1"})},
+        target=lambda: tb.data.Dataset.range(3).map,
+    ),
     "Dataset.filter": of_pipeline("filter", "predicate", bool, "function"),
     "Dataset.interleave": of_pipeline(
         "interleave", "function", abs, "function", cycle_length="count", block_length="count"
     ),
-    "Dataset.prefetch": of_pipeline("prefetch", "buffer_size", 2, "count"),
+    "Dataset.flat_map": of_pipeline("flat_map", "function", abs, "function"),
+    "Dataset.apply": of_pipeline("apply", "transformation_func", list, "function"),
+    "Dataset.concatenate": Call(
+        lambda: {"dataset": tb.data.Dataset.range(2)},
+        {"dataset": "object"},
+        target=lambda: tb.data.Dataset.range(3).concatenate,
+    ),
+    "Dataset.from_tensors": Call(
+        lambda: {"tensors": np.zeros((3, 2))},
+        {"tensors": "anything"},
+        names=("tensors",),
+    ),
+    "Dataset.list_files": Call(
+        lambda: {"file_pattern": __file__},
+        {"file_pattern": "anything", "shuffle": "flag", "seed": "count or none"},
+    ),
+    "Dataset.make_initializable_iterator": Call(
+        dict, {"shared_name": "name"}, target=lambda: tb.data.Dataset.range(3).make_initializable_iterator
+    ),
+    "data.experimental.map_and_batch": Call(
+        lambda: {"map_func": abs, "batch_size": 2},
+        {
+            **{"map_func": "function", "batch_size": "count", "num_parallel_batches": "count or none"},
+            **{"drop_remainder": "flag", "num_parallel_calls": "count or none"},
+        },
+        {"num_parallel_calls": frozenset({"-1"})},
+    ),
+    "data.experimental.shuffle_and_repeat": Call(
+        lambda: {"buffer_size": 2},
+        {"buffer_size": "count", "count": "count or none", "seed": "count or none"},
+    ),
+    **{
+        f"data.{kind}": Call(
+            lambda more=more: {"filenames": __file__, **more},
+            {
+                **{"filenames": "anything", "buffer_size": "anything", "num_parallel_reads": "anything"},
+                **{"compression_type": "choice", "record_bytes": "count"},
+                **{"header_bytes": "count", "footer_bytes": "count"},
+            },
+            {"compression_type": frozenset({"none", "empty text"})},
+        )
+        for kind, more in (
+            ("TextLineDataset", {}),
+            ("TFRecordDataset", {}),
+            ("FixedLengthRecordDataset", {"record_bytes": 2}),
+        )
+    },
+    "DatasetIterator.from_structure": Call(
+        lambda: {"output_types": tb.int64},
+        {"output_types": "anything", "output_shapes": "anything", "shared_name": "name"}
+        | {"output_classes": "anything"},
+    ),
+    "DatasetIterator.from_string_handle": Call(
+        lambda: {"string_handle": "a", "output_types": tb.int64},
+        dict.fromkeys(("string_handle", "output_types", "output_shapes", "output_classes"), "anything"),
+    ),
+    "DatasetIterator.make_initializer": Call(
+        lambda: {"dataset": tb.data.Dataset.range(2)},
+        {"dataset": "object"},
+        target=lambda: tb.data.Iterator.from_structure(tb.int64).make_initializer,
+    ),
+    **{
+        f"DatasetIterator.{method}": Call(
+            target=lambda method=method: getattr(tb.data.Dataset.range(3).make_one_shot_iterator(), method)
+        )
+        for method in ("get_next", "string_handle")
+    },
+    "Dataset.prefetch": Call(
+        lambda: {"buffer_size": 2},
+        {"buffer_size": "count or none"},
+        {"buffer_size": frozenset({"-1"})},
+        target=lambda: tb.data.Dataset.range(3).prefetch,
+    ),
     "data.BatchOrder": Call(
         lambda: {"examples": 16, "batch_size": 4, "seed": 1},
         {"examples": "count", "batch_size": "count", "seed": "count"},

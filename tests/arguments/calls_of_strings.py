@@ -194,18 +194,18 @@ CALLS: Mapping[str, Call] = {
     "string_join": Call(lambda: {"inputs": ["a", "b"]}, {"inputs": "list of strings", "separator": "text"}),
     "string_length": Call(lambda: {"input": ["a"]}, UNIT),
     "string_lower": Call(lambda: {"input": ["a"]}, {**STRINGS, "encoding": "encoding"}),
-    "string_ops.unicode_decode": Call(
+    "unicode_decode": Call(
         lambda: {"input": ["a"], "input_encoding": "UTF-8"},
         {**UNICODE, "input_encoding": "text", "replace_control_characters": "flag"},
     ),
-    "string_ops.unicode_split": Call(
+    "unicode_split": Call(
         lambda: {"input": ["a"], "input_encoding": "UTF-8"}, {**UNICODE, "input_encoding": "text"}
     ),
-    "string_ops.unicode_encode": Call(
+    "unicode_encode": Call(
         lambda: {"input": [97], "output_encoding": "UTF-8"},
         {**UNICODE, "input": "tensor", "output_encoding": "choice"},
     ),
-    "string_ops.unicode_transcode": Call(
+    "unicode_transcode": Call(
         lambda: {"input": ["a"], "input_encoding": "UTF-8", "output_encoding": "UTF-8"},
         {
             **UNICODE,

@@ -204,7 +204,7 @@ CALLS: Mapping[str, Call] = {
         names=("convert_image_dtype", "reshape", "cast", "ssim"),
     ),
     "image.extract_glimpse": Call(
-        lambda: {"input": images(), "size": [2, 2], "offsets": tb.zeros([2, 2])},
+        lambda: {"input": images(), "size": [2, 2], "offsets": tb.zeros([1, 2])},
         sorts={
             **{"size": "shape", "offsets": "tensor", "noise": "choice"},
             **dict.fromkeys(("centered", "normalized", "uniform_noise"), "flag"),

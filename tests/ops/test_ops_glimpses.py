@@ -11,18 +11,14 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 IMAGES = np.random.default_rng(3).normal(size=(2, 6, 8, 3)).astype(np.float32)
 
 
 def run(*made: Any) -> Any:
     with tb.Session() as session:
         return session.run(made[0] if len(made) == 1 else list(made))
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.parametrize("centered", [True, False])
@@ -61,7 +57,7 @@ def test_noise_beside_images_and_gradients_within() -> None:
     expected = np.zeros_like(IMAGES)
     expected[:, 1:5, 2:5] = 2 * IMAGES[:, 1:5, 2:5]
     np.testing.assert_allclose(gradient, expected)
-    with pytest.raises(InvalidArgumentError, match=r"expected offsets \[batch, 2\], got float32\[2\]"):
+    with pytest.raises(InvalidArgumentError, match=r"expected offsets \[batch, 2\] for .*, got float32\[2\]"):
         tb.image.extract_glimpse(IMAGES, (4, 3), tb.constant([0.0, 0.0]))
 
 
