@@ -6,6 +6,7 @@ the values transposes as by numbers; one that does not runs in the dynamic mode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -157,7 +158,10 @@ def _joined(extents: Array, count: int, last: str) -> Array:
     if count > len(extents):
         raise InvalidArgumentError(f"JoinedExtents: {count} axes of {len(extents)} extents: expected fewer")
     kept = extents[: len(extents) - count]
-    ends = {"none": [], "ones": [1] * count, "product": [int(np.prod(extents[len(kept) :]))]}
+    product = math.prod(extents[len(kept) :].tolist())
+    if last == "product" and abs(product) > np.iinfo(extents.dtype).max:
+        raise InvalidArgumentError(f"JoinedExtents: {product} elements do not fit into {extents.dtype}")
+    ends = {"none": [], "ones": [1] * count, "product": [product] if last == "product" else []}
     return np.concatenate([kept, np.array(ends[last], extents.dtype)])
 
 
