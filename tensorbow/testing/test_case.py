@@ -115,12 +115,15 @@ class TestCase(unittest.TestCase):
     def _pairs(self, a: Any, b: Any) -> list[tuple[Array, Array]]:
         a, b = self.evaluate(a), self.evaluate(b)
         if isinstance(a, Mapping) or isinstance(b, Mapping):
-            self.assertEqual(sorted(a), sorted(b))
-            return [pair for key in sorted(a) for pair in self._pairs(a[key], b[key])]
-        ragged = [isinstance(each, (list, tuple)) and any(np.ndim(e) for e in each) for each in (a, b)]
-        if any(ragged) and len(a) == len(b):
-            return [pair for one, other in zip(a, b, strict=True) for pair in self._pairs(one, other)]
-        return [(np.asarray(a), np.asarray(b))]
+            self.assertIsInstance(a, Mapping)
+            self.assertIsInstance(b, Mapping)
+            self.assertEqual(set(a), set(b))
+            return [pair for key in a for pair in self._pairs(a[key], b[key])]
+        if not (_is_nest(a) or _is_nest(b)):
+            return [(np.asarray(a), np.asarray(b))]
+        lengths = [len(each) if isinstance(each, (list, tuple)) or np.ndim(each) else None for each in (a, b)]
+        self.assertEqual(*lengths, f"{a}, {b}")
+        return [pair for one, other in zip(a, b, strict=True) for pair in self._pairs(one, other)]
 
     def assertAllClose(
         self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None
@@ -193,3 +196,10 @@ class TestCase(unittest.TestCase):
     def assertRaisesOpError(self, expected_err_re_or_predicate: str) -> AbstractContextManager[Any]:
         """Context that fails unless an error of the library ends it whose text has the expression."""
         return self.assertRaisesRegex(TensorBowError, expected_err_re_or_predicate)
+
+
+def _is_nest(value: Any) -> bool:
+    """True for a list or tuple that does not consist of numbers only."""
+    return isinstance(value, (list, tuple)) and any(
+        isinstance(each, (Mapping, list, tuple)) or np.ndim(each) for each in value
+    )
