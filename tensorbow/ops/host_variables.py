@@ -185,11 +185,13 @@ def host_assigns(graph: Graph, values: Mapping[str, Any]) -> tuple[list[Operatio
     """
     ops: list[Operation] = []
     feeds: dict[Tensor, Any] = {}
-    for op in graph.get_operations():
-        if op.definition is not AssignHostVariable or op.inputs[0].op.name not in values:
+    for name, value in values.items():
+        variable = graph.known_operation(name)
+        if variable is None or variable.definition is not HostVariable:
             continue
-        given = op.inputs[1]
-        if given.op.definition is PlaceholderWithDefault and given not in feeds:
-            ops.append(op)
-            feeds[given] = values[op.inputs[0].op.name]
+        for op in variable.outputs[0].consumers():
+            if op.definition is AssignHostVariable and op.inputs[1].op.definition is PlaceholderWithDefault:
+                ops.append(op)
+                feeds[op.inputs[1]] = value
+                break
     return ops, feeds
