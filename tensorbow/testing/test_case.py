@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import unittest
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -193,9 +193,17 @@ class TestCase(unittest.TestCase):
         """Fails unless an array has the static shape of a tensor."""
         self.assertEqual(list(np.shape(np_array)), tf_tensor.shape.as_list())
 
-    def assertRaisesOpError(self, expected_err_re_or_predicate: str) -> AbstractContextManager[Any]:
-        """Context that fails unless an error of the library ends it whose text has the expression."""
-        return self.assertRaisesRegex(TensorBowError, expected_err_re_or_predicate)
+    @contextmanager
+    def assertRaisesOpError(self, expected_err_re_or_predicate: Any) -> Iterator[None]:
+        """Context that fails unless an error of the library ends it: one whose text has the regular
+        expression, or for which the predicate is true.
+        """
+        with self.assertRaises(TensorBowError) as caught:
+            yield
+        if callable(expected_err_re_or_predicate):
+            self.assertTrue(expected_err_re_or_predicate(caught.exception), str(caught.exception))
+        else:
+            self.assertRegex(str(caught.exception), expected_err_re_or_predicate)
 
 
 def _is_nest(value: Any) -> bool:
