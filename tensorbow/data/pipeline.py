@@ -45,7 +45,7 @@ DimsOf: TypeAlias = Callable[[Any], "list[list[int | None]]"]
 
 _shuffles = itertools.count()  # without a seed
 ROWS_AT_ONCE = 256  # numbers of rows that are drawn ahead of their use, for speed
-_MOST_NUMBERS = 1 << 24  # of a range that are kept as one array, which batches are taken of fast
+_MOST_NUMBERS = 1 << 24  # a longer range is no array, and its batches are made slower
 _UNSEEDED = 0x7A5D  # keeps their orders apart from those of seeds
 
 

@@ -186,7 +186,7 @@ def host_assigns(graph: Graph, values: Mapping[str, Any]) -> tuple[list[Operatio
     ops: list[Operation] = []
     feeds: dict[Tensor, Any] = {}
     for name, value in values.items():
-        variable = graph.known_operation(name)
+        variable = graph._known_operation(name)
         if variable is None or variable.definition is not HostVariable:
             continue
         for op in variable.outputs[0].consumers():

@@ -121,8 +121,7 @@ class TestCase(unittest.TestCase):
             return [pair for key in a for pair in self._pairs(a[key], b[key])]
         if not (_is_nest(a) or _is_nest(b)):
             return [(np.asarray(a), np.asarray(b))]
-        lengths = [len(each) if isinstance(each, (list, tuple)) or np.ndim(each) else None for each in (a, b)]
-        self.assertEqual(*lengths, f"{a}, {b}")
+        self.assertEqual(_length(a), _length(b), f"{a}, {b}")
         return [pair for one, other in zip(a, b, strict=True) for pair in self._pairs(one, other)]
 
     def assertAllClose(
@@ -211,3 +210,8 @@ def _is_nest(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(
         isinstance(each, (Mapping, list, tuple)) or np.ndim(each) for each in value
     )
+
+
+def _length(value: Any) -> int | None:
+    """Length of a list, tuple or array; None for a scalar."""
+    return len(value) if isinstance(value, (list, tuple)) or np.ndim(value) else None
