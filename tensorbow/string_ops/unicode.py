@@ -102,15 +102,17 @@ def _rows(call: HostCall) -> list[Array]:
     """The characters of each string, as a sparse matrix."""
     attrs = call.attrs
     texts = [_text_of("UnicodeDecode", value, attrs) for value in call.inputs[0].ravel().tolist()]
-    indices = [(row, column) for row, text in enumerate(texts) for column in range(len(text))]
+    counts = np.array([len(text) for text in texts], np.int64)
+    rows = np.repeat(np.arange(len(texts)), counts)
     every = "".join(texts)
+    columns = np.arange(len(every)) - np.repeat(np.cumsum(counts) - counts, counts)
     if attrs["splits"]:
         values: Array = np.empty(len(every), object)
         values[:] = [each.encode(attrs["input_encoding"], "replace") for each in every]
     else:
-        values = np.array([ord(each) for each in every], np.int32)
-    shape = [len(texts), max(map(len, texts), default=0)]
-    return [np.array(indices, np.int64).reshape(-1, 2), values, np.array(shape, np.int64)]
+        values = np.frombuffer(every.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int32)
+    shape = [len(texts), counts.max(initial=0)]
+    return [np.stack([rows, columns], 1).astype(np.int64), values, np.array(shape, np.int64)]
 
 
 UnicodeDecode = define_op(
