@@ -42,7 +42,10 @@ def graph_def_in_scope(graph_def: GraphDef, scope: str) -> GraphDef:
         name, _, index = item.partition(":")
         if name in inside:
             return item.removeprefix(prefix)
-        label = f"{UNBOUND}{name}{'' if index in ('', '0') else f'_{index}'}"
+        label = name if index in ("", "0") else f"{name}_{index}"
+        while label != name and label in nodes:  # another operation has this name, as `split_1`
+            label += "_"
+        label = f"{UNBOUND}{label}"
         spec = nodes[name].output[int(index or 0)]
         attributes = {"dtype": spec.dtype, "shape": spec.shape}
         placeholders.setdefault(label, NodeDef(label, "Placeholder", [], attributes, [spec]))

@@ -27,7 +27,7 @@ from tensorbow.kinds import (
 from tensorbow.missing_names import listed
 from tensorbow.ops.conditions import where
 from tensorbow.partitioned_variables import PartitionedVariable
-from tensorbow.specs import Array, render_dims
+from tensorbow.specs import Array, compatible, render_dims
 from tensorbow.training.checkpoint_values import load_checkpoint
 from tensorbow.variables import Variable, global_variables, trainable_variables
 
@@ -112,7 +112,7 @@ def warm_start(
         info = variable.save_slice_info
         if info is not None and array.shape == info.full_shape:
             array, missing = array[info.index], None if missing is None else missing[info.index]
-        if array.shape != variable.shape.dims:
+        if not compatible(variable.shape.dims, array.shape):
             raise InvalidArgumentError(
                 f"warm_start: {variable.name} is {variable.shape}, but {previous.get(name, name)} in "
                 f"{reader.path} is {render_dims(array.shape)}; give a VocabInfo, or leave the variable out"

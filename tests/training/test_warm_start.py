@@ -86,3 +86,17 @@ def test_columns_and_the_first_old_words(checkpoint: str) -> None:
         tb.train.warm_start(checkpoint, None, {"embedding": wide})
     with pytest.raises(InvalidArgumentError, match="expected axis to be a whole number from 0 to 1"):
         tb.train.VocabInfo("a", 1, 0, "b", axis=2)
+
+
+def test_variables_in_host_memory(tmp_path: Path) -> None:
+    def variables(words: list[str], numbers: list[float]) -> tuple[Any, Any]:
+        return tb.Variable(words, name="words"), tb.Variable(numbers, validate_shape=False, name="numbers")
+
+    with tb.Graph().as_default(), tb.Session() as session:
+        variables(["a", "b"], [1.0, 2.0])
+        session.run(tb.global_variables_initializer())
+        path = tb.train.Saver().save(session, str(tmp_path / "model"))
+    with tb.Graph().as_default():
+        made = variables(["", ""], [0.0, 0.0, 0.0])
+        tb.train.warm_start(path, ["words", "numbers"])
+        assert started(*made) == [[b"a", b"b"], [1, 2]]
