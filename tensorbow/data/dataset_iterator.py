@@ -13,11 +13,20 @@ import numpy as np
 from tensorbow.data.element_functions import dtype_of
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
 from tensorbow.graph import Operation, Tensor, as_tensor
-from tensorbow.kinds import Name, checked
+from tensorbow.kinds import Kind, Name, RefusedError, checked, read_as, refuse
 from tensorbow.nest import flatten, leaves_like, pack
 from tensorbow.queues.python_functions import PyFunc
 from tensorbow.specs import DType, as_dims, as_dtype, string
 
+
+def _read_handle(value: Any) -> Tensor:
+    try:
+        return as_tensor(value, string)
+    except InvalidArgumentError:
+        raise RefusedError from None
+
+
+_HANDLE = Kind("a scalar string", _read_handle)
 _numbers = itertools.count()
 _by_handle: weakref.WeakValueDictionary[bytes, DatasetIterator] = weakref.WeakValueDictionary()
 
@@ -84,7 +93,7 @@ class DatasetIterator:
         output_types, output_shapes: dtypes and shapes of the elements, as those of a dataset; by default the
         shapes are unknown. shared_name, output_classes: TensorFlow's; have no effect.
         """
-        dtypes = [as_dtype(leaf) for leaf in flatten(output_types)]
+        dtypes = dtypes_like(output_types, "from_structure")
         return DatasetIterator(output_types, dtypes, dims_like(output_types, output_shapes, "from_structure"))
 
     @staticmethod
@@ -96,9 +105,9 @@ class DatasetIterator:
 
         `session.run(other.string_handle())` gives a handle. The other arguments are as of `from_structure`.
         """
-        handle = as_tensor(string_handle, string)
+        handle = read_as(_HANDLE, string_handle, "from_string_handle", "string_handle")
         dims = dims_like(output_types, output_shapes, "from_string_handle")
-        dtypes = [as_dtype(leaf) for leaf in flatten(output_types)]
+        dtypes = dtypes_like(output_types, "from_string_handle")
         return DatasetIterator(output_types, dtypes, dims, handle=handle)
 
     @property
@@ -128,6 +137,8 @@ class DatasetIterator:
         """
         if self._is_one_shot or self._from is not None or self._dataset is not None:
             raise FailedPreconditionError("make_initializer: expected an iterator made by from_structure")
+        if not hasattr(dataset, "output_types"):
+            raise refuse("make_initializer", "dataset", "a tb.data.Dataset", dataset)
         given = [as_dtype(leaf) for leaf in flatten(dataset.output_types)]
         shapes = [shape.dims for shape in flatten(dataset.output_shapes)]
         if given != self._dtypes or not all(map(_may_fit, shapes, self._dims)):
@@ -200,6 +211,17 @@ class DatasetIterator:
 
     def __repr__(self) -> str:
         return f"<tb.data iterator of {self._dataset!r}>"
+
+
+def dtypes_like(output_types: Any, op: str) -> list[DType]:
+    """The dtypes of a nest. Raises InvalidArgumentError for another leaf, and for a nest without any."""
+    leaves = flatten(output_types)
+    try:
+        if not leaves:
+            raise InvalidArgumentError("it has none")
+        return [as_dtype(leaf) for leaf in leaves]
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{op}: expected output_types to be a nest of dtypes: {error}") from None
 
 
 def dims_like(output_types: Any, output_shapes: Any, op: str) -> list[list[int | None] | None]:

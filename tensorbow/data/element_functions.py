@@ -214,6 +214,18 @@ def source_arrays(op: str, tensors: Any) -> Any:
     )
 
 
+def source_texts(op: str, argument: str, given: Any) -> list[bytes]:
+    """The texts of a text, a list or array of them, or a tensor of strings, which is computed.
+
+    Raises InvalidArgumentError for other values.
+    """
+    try:
+        texts: list[bytes] = string_array(source_arrays(op, given)).ravel().tolist()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{op}: expected {argument} to be one or several texts: {error}") from None
+    return texts
+
+
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import string_array
-from tensorbow.data.element_functions import source_arrays
+from tensorbow.data.element_functions import source_texts
 from tensorbow.data.pipeline import Dataset, Key
 from tensorbow.input_ops.records import TFRecordCompressionType
 from tensorbow.kinds import Count, Positive, checked, one_of
@@ -81,7 +81,7 @@ def _records(
     """Iterations over the records of files."""
     paths: Any = filenames
     if not isinstance(filenames, Dataset):
-        paths = string_array(source_arrays(op, filenames)).ravel().tolist()
+        paths = source_texts(op, "filenames", filenames)
 
     def items(key: Key) -> Iterator[bytes]:
         for path in paths:

@@ -13,15 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.array_likes import string_array
-from tensorbow.data.dataset_iterator import DatasetIterator, dims_like
-from tensorbow.data.element_functions import ElementFunction, as_leaf, dtype_of, made_datasets, source_arrays
+from tensorbow.data.dataset_iterator import DatasetIterator, dims_like, dtypes_like
+from tensorbow.data.element_functions import (
+    ElementFunction,
+    as_leaf,
+    dtype_of,
+    made_datasets,
+    source_arrays,
+    source_texts,
+)
 from tensorbow.data.padded_batches import are_fixed, batch_dims, padded, paddings_of
 from tensorbow.data.pipeline_threads import in_parallel, made_ahead
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.kinds import Count, Flag, Function, Kind, Name, Positive, checked, optional, refuse, whole
 from tensorbow.kinds import Items as GivenItems
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
-from tensorbow.specs import TensorShape, as_dtype
+from tensorbow.specs import TensorShape
 
 Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iteration: it seeds shuffling
 Items: TypeAlias = Callable[[Key], Iterator[Any]]
@@ -29,7 +36,7 @@ AUTOTUNE = -1  # a number of threads or of elements ahead that is chosen here
 
 
 def _read_threads(value: Any) -> int:
-    return AUTOTUNE if value == AUTOTUNE else int(whole(1).read(value))
+    return AUTOTUNE if type(value) is int and value == AUTOTUNE else int(whole(1).read(value))
 
 
 MapThreads: TypeAlias = Annotated[int, Kind("a whole number of at least 1, or AUTOTUNE", _read_threads)]
@@ -115,7 +122,7 @@ class Dataset:
         Raises InvalidArgumentError for a scalar, and for arrays with different numbers of rows.
         """
         arrays = source_arrays("from_tensor_slices", tensors)
-        counts = {name: array.shape[:1] for name, array in named_leaves(arrays, "tensors")}
+        counts = {name: np.shape(array)[:1] for name, array in named_leaves(arrays, "tensors")}
         different = set(counts.values())
         if len(different) != 1 or () in different:
             got = ", ".join(f"{name} {list(shape)}" for name, shape in counts.items())
@@ -143,6 +150,9 @@ class Dataset:
         output_types: nest of dtypes, to which values are converted; a list in place of a dtype is an array.
         output_shapes: nest of shapes of the same structure, with None for extents that differ.
         """
+        dtypes = [] if output_types is None else dtypes_like(output_types, "from_generator")
+        if output_shapes is not None and not dtypes:
+            raise InvalidArgumentError("from_generator: expected output_types with output_shapes, got none")
         dims = None if output_shapes is None else dims_like(output_types, output_shapes, "from_generator")
 
         def dims_of(element: Any) -> list[list[int | None]]:
@@ -153,8 +163,8 @@ class Dataset:
             if output_types is None:
                 return _element(value)
             leaves = leaves_like(output_types, value, "element", "output_types")
-            pairs = zip(leaves, flatten(output_types), strict=True)
-            return pack(output_types, iter([_typed(leaf, as_dtype(dtype)) for (_, leaf), dtype in pairs]))
+            pairs = zip(leaves, dtypes, strict=True)
+            return pack(output_types, iter([_typed(leaf, dtype) for (_, leaf), dtype in pairs]))
 
         dims_known = None if dims is None else dims_of
         return Dataset(lambda key: map(typed, generator(*args)), None, dims_of=dims_known)
@@ -167,7 +177,7 @@ class Dataset:
         shuffle: in another order for each repetition; otherwise in that of the alphabet. seed: see `shuffle`.
         Raises NotFoundError if no file matches.
         """
-        patterns = string_array(source_arrays("list_files", file_pattern)).ravel().tolist()
+        patterns = source_texts("list_files", "file_pattern", file_pattern)
         paths = sorted({os.fsencode(path) for each in patterns for path in glob.glob(os.fsdecode(each))})
         if not paths:
             raise NotFoundError(f"list_files: no file matches {', '.join(map(os.fsdecode, patterns))}")

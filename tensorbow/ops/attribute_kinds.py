@@ -103,9 +103,10 @@ _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
-        ("combine", "container", "delimiter", "encoding", "field_delim", "fill", "format", "frame_name",
-         "gradient_call", "key", "last", "message", "metadata", "na_value", "padding", "push", "to",
-         "reduction_type", "role", "sender", "separator", "set_operation", "shared_name", "side",
+        ("combine", "container", "delimiter", "encoding", "errors", "field_delim", "fill", "format",
+         "frame_name", "gradient_call", "input_encoding", "key", "last", "message", "metadata", "na_value",
+         "output_encoding", "padding", "push", "to", "reduction_type", "role", "sender",
+         "separator", "set_operation", "shared_name", "side",
          "display_name", "slot_name", "slot_of", "summary_description", "summary_metadata", "tag", "unit",
          "variable"),
         _TEXT,
@@ -117,8 +118,9 @@ KINDS: Mapping[str, _Kind] = {
          "ignore_longer_outputs_than_inputs", "include_batch_in_index", "is_constant",
          "is_training", "keepdims", "little_endian", "lossy", "lower", "merge_repeated", "normalize",
          "optimize_size", "or_zeros", "ordered", "pad", "pads", "preprocess_collapse_repeated",
-         "progressive", "replace_global", "reverse", "scientific", "shortest", "signal", "single",
-         "skip_empty", "sorted", "transpose_a", "transpose_b", "unique",
+         "progressive", "replace_control_characters", "replace_global", "reverse",
+         "scientific", "shortest", "signal", "single", "skip_empty", "sorted", "splits",
+         "transpose_a", "transpose_b", "unique",
          "use_image_if_no_bounding_boxes", "use_nesterov", "use_quote_delim"),
         _BOOL,
     ),
@@ -142,6 +144,7 @@ KINDS: Mapping[str, _Kind] = {
     "window": _wholes("", 1),
     **dict.fromkeys(("beam_width", "inner", "max_attempts", "num_sampled", "range_max", "top_paths"), _COUNT),
     **dict.fromkeys(("component_index", "memory_limit", "use"), _whole(" of at least 0", 0)),
+    "replacement_char": _whole(" from 0 to 1,114,111, a Unicode character", 0, 0x10FFFF),
     "padding_value": _whole(" from 0 to 255", 0, 255),
     "method": _whole(" from 0 to 3", 0, 3),
     "kind": _Kind(f"one of {', '.join(WINDOWS)}", lambda value: value in WINDOWS),

@@ -6,6 +6,7 @@ the values transposes as by numbers; one that does not runs in the dynamic mode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -28,10 +29,18 @@ from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.specs import Array, TensorSpec, compatible, int32, int64
 
 WHY_CPU = "axes are known to the host"
+MOST_AXES = 64  # of an array of NumPy
+
+
+def _most(count: int) -> int:
+    if not 0 <= count <= MOST_AXES:
+        raise InvalidArgumentError(f"AxisOrder: {count} axes, expected from 0 to {MOST_AXES}")
+    return count
 
 
 def _order(axes: Array, count: int) -> Array:
     """The axes 0 to count - 1, those of `axes` last."""
+    _most(count)
     last = [int(axis) for axis in axes.reshape(-1)]
     numbers = [axis + count if axis < 0 else axis for axis in last]
     if any(not 0 <= axis < count for axis in numbers) or len({*numbers}) < len(numbers):
@@ -52,7 +61,7 @@ def _order_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     if rank.value is None:
         return TensorSpec((None,), int32)
     if axes.value is None:
-        return TensorSpec((int(rank.value) + more,), int32)
+        return TensorSpec((_most(int(rank.value) + more),), int32)
     value = _order(axes.value, int(rank.value) + more)
     return TensorSpec(value.shape, int32, value)
 
@@ -149,7 +158,10 @@ def _joined(extents: Array, count: int, last: str) -> Array:
     if count > len(extents):
         raise InvalidArgumentError(f"JoinedExtents: {count} axes of {len(extents)} extents: expected fewer")
     kept = extents[: len(extents) - count]
-    ends = {"none": [], "ones": [1] * count, "product": [int(np.prod(extents[len(kept) :]))]}
+    product = math.prod(extents[len(kept) :].tolist())
+    if last == "product" and abs(product) > np.iinfo(extents.dtype).max:
+        raise InvalidArgumentError(f"JoinedExtents: {product} elements do not fit into {extents.dtype}")
+    ends = {"none": [], "ones": [1] * count, "product": [product] if last == "product" else []}
     return np.concatenate([kept, np.array(ends[last], extents.dtype)])
 
 
@@ -158,6 +170,8 @@ def _joined_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     require_dtype("JoinedExtents", extents, (int32, int64), "shape")
     if not compatible((None,), extents.shape):
         raise InvalidArgumentError(f"JoinedExtents: shape is {extents}, expected a vector")
+    if axes.shape is not None and len(axes.shape) > 1:
+        raise InvalidArgumentError(f"JoinedExtents: axis is {axes}, expected a scalar or a vector")
     counts = (extents.shape or (None,))[0], _count(axes)
     if counts[0] is None or counts[1] is None:
         return TensorSpec((None,), extents.dtype)

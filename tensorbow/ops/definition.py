@@ -179,8 +179,8 @@ def run_reference_kernel(
     specs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in arrays)
     results = definition.infer(specs, complete)
     if definition.is_view:
-        (result,) = results
-        return (arrays[definition.alias[0][1]].reshape(result.extents),)
+        (result,), array = results, arrays[definition.alias[0][1]]
+        return (array.reshape(result.extents) if result.is_static else array,)
     node = NodeSpec(complete, specs, results)
     kernel = kernel_for(definition, "cpu")
     outputs = tuple(np.empty(r.extents, r.dtype.as_numpy_dtype) for r in results)

@@ -74,7 +74,7 @@ class ScipyOptimizerInterface:
 
         session: by default that of the `with` around. feed_dict: the same in every evaluation. step_callback:
         called with the flat float64 values after each iteration. loss_callback: called after each evaluation
-        with the loss and the values of `fetches`.
+        with the values of `fetches`.
         """
         session = get_default_session() if session is None else session
         if isinstance(session, type) or not callable(getattr(session, "run", None)):
@@ -96,7 +96,7 @@ class ScipyOptimizerInterface:
             load(flat)
             (loss, grads), values = session.run([self._fetches, list(fetches)], feed_dict)
             if loss_callback is not None:
-                loss_callback(loss, *values)
+                loss_callback(*values)
             return float(loss), np.concatenate([np.ravel(g).astype(np.float64) for g in grads])
 
         flat = np.concatenate([np.ravel(value).astype(np.float64) for value in start])

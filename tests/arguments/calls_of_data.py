@@ -103,14 +103,14 @@ CALLS: Mapping[str, Call] = {
     "Dataset.from_tensor_slices": Call(
         lambda: {"tensors": np.zeros((3, 2))},
         {"tensors": "value"},
-        {"tensors": frozenset({"empty list", "generator"})},
+        {"tensors": frozenset({"empty list", "generator", "tensor"})},
         names=("tensors",),
     ),
     "Dataset.from_generator": Call(
         lambda: {"generator": lambda: iter(())},
         {
-            **{"generator": "function", "output_types": "nothing", "output_shapes": "nothing"},
-            **{"args": "nothing"},
+            **{"generator": "function", "output_types": "anything", "output_shapes": "nothing"},
+            **{"args": "anything"},
         },
     ),
     "Dataset.range": Call(lambda: {"count": 3}, {"count": "count"}),
@@ -132,7 +132,12 @@ CALLS: Mapping[str, Call] = {
         {"num_shards": "count", "index": "count"},
         target=lambda: tb.data.Dataset.range(3).shard,
     ),
-    "Dataset.map": of_pipeline("map", "function", abs, "function", num_parallel_calls="count or none"),
+    "Dataset.map": Call(
+        lambda: {"function": abs},
+        {"function": "function", "num_parallel_calls": "count or none"},
+        {"num_parallel_calls": frozenset({"-1"})},
+        target=lambda: tb.data.Dataset.range(3).map,
+    ),
     "Dataset.filter": of_pipeline("filter", "predicate", bool, "function"),
     "Dataset.interleave": of_pipeline(
         "interleave", "function", abs, "function", cycle_length="count", block_length="count"
@@ -162,6 +167,7 @@ CALLS: Mapping[str, Call] = {
             **{"map_func": "function", "batch_size": "count", "num_parallel_batches": "count or none"},
             **{"drop_remainder": "flag", "num_parallel_calls": "count or none"},
         },
+        {"num_parallel_calls": frozenset({"-1"})},
     ),
     "data.experimental.shuffle_and_repeat": Call(
         lambda: {"buffer_size": 2},
@@ -203,7 +209,12 @@ CALLS: Mapping[str, Call] = {
         )
         for method in ("get_next", "string_handle")
     },
-    "Dataset.prefetch": of_pipeline("prefetch", "buffer_size", 2, "count"),
+    "Dataset.prefetch": Call(
+        lambda: {"buffer_size": 2},
+        {"buffer_size": "count or none"},
+        {"buffer_size": frozenset({"-1"})},
+        target=lambda: tb.data.Dataset.range(3).prefetch,
+    ),
     "data.BatchOrder": Call(
         lambda: {"examples": 16, "batch_size": 4, "seed": 1},
         {"examples": "count", "batch_size": "count", "seed": "count"},

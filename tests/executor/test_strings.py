@@ -177,6 +177,14 @@ def test_prints_and_assertions(capsys):
         session.run(tb.Assert(tb.equal(tb.size(x), 2), [x]))
 
 
+@pytest.mark.parametrize("shape", [None, [None]])
+def test_placeholders_with_a_default_of_open_shape(shape):
+    given = tb.placeholder_with_default(tb.constant(["a", "b"]), shape)
+    with tb.Session() as session:
+        assert session.run(given).tolist() == [b"a", b"b"]
+        assert session.run(given, {given: ["c"]}).tolist() == [b"c"]
+
+
 def test_partial_runs():
     x = tb.placeholder(tb.string, [])
     first, y = tb.identity(x), tb.placeholder(tb.string, [])

@@ -11,18 +11,14 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 IMAGES = np.random.default_rng(3).normal(size=(2, 6, 8, 3)).astype(np.float32)
 
 
 def run(*made: Any) -> Any:
     with tb.Session() as session:
         return session.run(made[0] if len(made) == 1 else list(made))
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tb.Graph().as_default() as graph:
-        yield graph
 
 
 @pytest.mark.parametrize("centered", [True, False])

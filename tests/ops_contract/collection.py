@@ -22,7 +22,8 @@ from tests.ops_contract.sample import Sample
 @cache
 def product_ops() -> dict[str, OpDef]:
     """Ops of the library by name, without those defined by tests."""
-    importlib.import_module("tensorbow.cluster.transfer_ops")
+    for name in ("tensorbow.cluster.transfer_ops", "tensorbow.string_ops.packing"):
+        importlib.import_module(name)
     for module in pkgutil.walk_packages(tensorbow.ops.__path__, "tensorbow.ops."):
         importlib.import_module(module.name)
     return {name: op for name, op in OPS.items() if op.spec.__module__.startswith("tensorbow.")}
