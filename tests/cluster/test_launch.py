@@ -649,6 +649,26 @@ def test_a_job_whose_mpirun_is_killed_says_so(fake_job, tmp_path):
     assert said == ["launch: mpirun was killed by SIGKILL at step 0"]
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="files of Linux")
+def test_a_process_that_a_program_leaves_behind_outlives_a_good_end(fake_job, tmp_path):
+    job, said = fake_job()
+    with_workers(tmp_path, status=0)
+    for name, old, new in (
+        ("workers.py", "while connection.recv(1 << 12):\n    pass", "connection.recv(1 << 12)"),
+        ("mpirun", "sleep 1000", "sleep 1000 2> /dev/null"),
+        ("mpirun", "\nwait", ""),
+    ):
+        path = tmp_path / name
+        path.write_text(path.read_text().replace(old, new))
+    assert (job.run(), said) == (0, [])
+    left = int((tmp_path / "process").read_text())
+    time.sleep(0.05)  # for a signal to arrive
+    assert os.path.exists(f"/proc/{left}/exe")
+    os.kill(left, signal.SIGKILL)
+    while os.path.exists(f"/proc/{left}/exe"):
+        time.sleep(0.001)
+
+
 @pytest.mark.skipif(not os.access(memory_of_mpi.MEMORY, os.W_OK), reason="a folder of Linux")
 def test_memory_of_mpi_goes_with_its_job(fake_job, monkeypatch, tmp_path):
     monkeypatch.setattr(memory_of_mpi, "MEMORY", tmp_path / "shm")
