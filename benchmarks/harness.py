@@ -335,9 +335,10 @@ def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20
 
 
 def await_end(process: subprocess.Popen[Any], seconds: float) -> None:
-    """Waits for the end of a process; where more runs than the cores can do at once, so many times longer.
+    """Waits for the end of a process; where the load per core is above 1, the limit is as many times longer.
 
-    Raises TimeoutExpired."""
+    Raises TimeoutExpired.
+    """
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -43,6 +43,8 @@ def undo(
     follows = isinstance(error, (AbortedError, CudaError))
     if not learners.launcher.may_refuse or not isinstance(error, TensorBowError) or follows:
         return None
+    if isinstance(learners, Learners) and learners.count == 1 and not run.has_workers:
+        return round  # no other replica has gone on
     begins_anew = isinstance(learners, Learners) and learners.synchronises and not run.has_workers
     if isinstance(learners, Learners) and begins_anew:
         learners.values.begin_anew(round)

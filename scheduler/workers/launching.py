@@ -210,7 +210,8 @@ def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(SOON_S)
-    _kill_session(process.pid)
+    if process.poll() != 0:  # else what a program has left behind on purpose goes on
+        _kill_session(process.pid)
     process.wait()
     _kill_here(watch)
 
@@ -219,7 +220,7 @@ def _kill_session(session: int) -> None:
     """Kills mpirun and what it has started here to reach other machines: each ssh has a group of its own."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(session, signal.SIGKILL)
-    with suppress(OSError):  # without /proc these end by themselves
+    with suppress(OSError):  # without /proc each ssh ends by itself
         for entry in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
                 if os.getsid(int(entry)) == session:

@@ -28,7 +28,10 @@ def graph_def_in_scope(graph_def: GraphDef, scope: str) -> GraphDef:
     nodes = {node.name: node for node in graph_def.node}
     inside = {name for name in nodes if name.startswith(prefix)}
     if not inside:
-        raise NotFoundError(f"export_meta_graph: the graph has no operation in scope {scope!r:.80}")
+        raise NotFoundError(
+            f"export_meta_graph: expected export_scope to be a scope of the graph, got {scope!r:.80}, "
+            "in which it has no operation"
+        )
     outside = nodes.keys() - inside
     contexts = [each for each in graph_def.context if each.name.startswith(prefix)]
     own_contexts = {each.name for each in contexts}

@@ -615,6 +615,7 @@ def with_workers(folder, **message):
 def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monkeypatch, tmp_path):
     """A launch whose mpirun hangs at its end: the programs' status is the job's."""
     monkeypatch.setattr(launching, "OVER_S", 0.1)
+    monkeypatch.setattr(launching, "END_S", 0.1)
     job, said = fake_job()
     with_workers(tmp_path, status=0)
     assert job.run() == 0
@@ -623,6 +624,7 @@ def test_a_job_whose_programs_have_ended_well_ends_without_mpirun(fake_job, monk
 
 def test_a_job_that_does_not_stop_says_how_it_is_killed(fake_job, monkeypatch, tmp_path):
     monkeypatch.setattr(launching, "TOLD_S", 0.1)
+    monkeypatch.setattr(launching, "END_S", 0.1)
     job, said = fake_job()
     with_workers(tmp_path, round=3)
     monkeypatch.setattr(job, "_say", lambda line: (said.append(line), job.interrupt(signal.SIGINT)))
@@ -645,7 +647,26 @@ def test_a_job_whose_mpirun_is_killed_says_so(fake_job, tmp_path):
     path.write_text(path.read_text().replace("wait", "kill -9 $$"))
     assert job.run() == 1
     assert said == ["launch: mpirun was killed by SIGKILL at step 0"]
-    os.kill(int((tmp_path / "process").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="files of Linux")
+def test_a_process_that_a_program_leaves_behind_outlives_a_good_end(fake_job, tmp_path):
+    job, said = fake_job()
+    with_workers(tmp_path, status=0)
+    for name, old, new in (
+        ("workers.py", "while connection.recv(1 << 12):\n    pass", "connection.recv(1 << 12)"),
+        ("mpirun", "sleep 1000", "sleep 1000 2> /dev/null"),
+        ("mpirun", "\nwait", ""),
+    ):
+        path = tmp_path / name
+        path.write_text(path.read_text().replace(old, new))
+    assert (job.run(), said) == (0, [])
+    left = int((tmp_path / "process").read_text())
+    time.sleep(0.05)  # for a signal to arrive
+    assert os.path.exists(f"/proc/{left}/exe")
+    os.kill(left, signal.SIGKILL)
+    while os.path.exists(f"/proc/{left}/exe"):
+        time.sleep(0.001)
 
 
 @pytest.mark.skipif(not os.access(memory_of_mpi.MEMORY, os.W_OK), reason="a folder of Linux")

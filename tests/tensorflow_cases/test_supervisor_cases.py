@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -30,19 +31,23 @@ def events_of(folder):
 
 @pytest.fixture
 def written(monkeypatch):
-    """Counts the summaries that are written: `written("first", 3)` waits for three of the tag."""
-    counts, changed, add = {}, threading.Condition(), tb.summary.FileWriter.add_event
+    """Counts the summaries that are written: `written("first", 3)` waits for three more of the tag.
+
+    The first of them may have been computed before the call, the second one has not.
+    """
+    counts, changed, add = Counter(), threading.Condition(), tb.summary.FileWriter.add_event
 
     def counted(writer, event, *step):
         add(writer, event, *step)
         with changed:
             for value in event.summary.value:
-                counts[value.tag] = counts.get(value.tag, 0) + 1
+                counts[value.tag] += 1
             changed.notify_all()
 
     def wait(tag, count):
         with changed:
-            assert changed.wait_for(lambda: counts.get(tag, 0) >= count, timeout=20)
+            wanted = counts[tag] + count
+            assert changed.wait_for(lambda: counts[tag] >= wanted, timeout=20)
 
     monkeypatch.setattr(tb.summary.FileWriter, "add_event", counted)
     return wait

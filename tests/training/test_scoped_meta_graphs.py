@@ -53,7 +53,7 @@ def test_refused_scopes():
     with tb.Graph().as_default():
         v = tb.Variable(1.0)
         tb.cond(v > 0.0, lambda: tb.add(v, 1.0, name="inner/sum"), lambda: v.value())
-        with pytest.raises(NotFoundError, match="no operation in scope 'tower'"):
+        with pytest.raises(NotFoundError, match="got 'tower', in which it has no operation"):
             tb.train.export_meta_graph(export_scope="tower")
         with pytest.raises(InvalidArgumentError, match=r"inner/sum is in .*, a branch or loop that is"):
             tb.train.export_meta_graph(export_scope="cond/inner")

@@ -84,7 +84,7 @@ def test_columns_and_the_first_old_words(checkpoint: str) -> None:
     wide = tb.train.VocabInfo(folder / "new.txt", 3, 0, folder / "old.txt", axis=1)
     with pytest.raises(InvalidArgumentError, match=r"expected a row along axis 1 for each of the 3 words"):
         tb.train.warm_start(checkpoint, None, {"embedding": wide})
-    with pytest.raises(InvalidArgumentError, match="expected axis to be 0 or 1"):
+    with pytest.raises(InvalidArgumentError, match="expected axis to be a whole number from 0 to 1"):
         tb.train.VocabInfo("a", 1, 0, "b", axis=2)
 
 

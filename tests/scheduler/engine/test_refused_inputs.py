@@ -161,6 +161,20 @@ def test_independent_replicas_may_be_apart() -> None:
         run(engine, refused(model, {(1, 2)}), 0, 5)
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_replica_alone_is_before_the_round_whose_index_it_computes(steps: int) -> None:
+    model, failing = looked_up(computed=True), 6
+    with engine_of(model, cpu_devices(1), 1, steps_per_launch=steps) as engine:
+        with pytest.raises(InvalidArgumentError, match=f"step {failing}: .*the_look") as caught:
+            run(engine, refused(model, {(failing, 0)}), 0, 50, steps=steps)
+        assert APART not in str(caught.value)
+        assert engine.round == failing
+        state = engine.learners.values.state_arrays()
+    with engine_of(model, cpu_devices(1), 1) as engine:
+        run(engine, model.batch, 0, failing)
+        assert same_bits(state, engine.learners.values.state_arrays())
+
+
 class Rows:
     """A source of a data set that the devices keep, one of whose examples may have a label out of range."""
 
