@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -211,10 +212,14 @@ class FileWriterCache:
 AsFileWriter: TypeAlias = Annotated[FileWriter, instance(FileWriter, expected="a tb.summary.FileWriter")]
 
 
+@cache
+def _messages() -> Any:
+    return message_classes("step_stats", _STEP_STATS, {}, {})
+
+
 def run_metadata_message(run_metadata: RunMetadata) -> bytes:
     """TensorFlow's message RunMetadata with the times of the ops, in the wire format."""
-    made = message_classes("step_stats", _STEP_STATS, {}, {})
-    message = made("RunMetadata")()
+    message = _messages()("RunMetadata")()
     for device in run_metadata.step_stats.dev_stats:
         stats = message.step_stats.dev_stats.add(device=device.device)
         for node in device.node_stats:
