@@ -372,7 +372,7 @@ class Dataset:
 
         def items(key: Key) -> Iterator[Any]:
             call = calls.of_iteration(key)
-            return (each for number, each in enumerate(self._elements(key)) if call((number, each)))
+            return (each for number, each in enumerate(self._elements(key)) if _is_true(call((number, each))))
 
         return Dataset(items, None, dims_of=self._dims_of)
 
@@ -473,6 +473,13 @@ class Dataset:
         shared_name: TensorFlow's; has no effect, since all sessions share an iterator.
         """
         return DatasetIterator.of_dataset(self, self._dims_of, False)
+
+
+def _is_true(found: Any) -> bool:
+    try:
+        return bool(found)
+    except ValueError:  # of an array with several elements
+        raise refuse("filter", "result of the predicate", "True or False", found) from None
 
 
 def _dims_but_the_first(element: Any) -> list[list[int | None]]:

@@ -122,3 +122,10 @@ def test_elements_of_another_structure_are_refused():
     mixed = Dataset.from_generator(lambda: iter([(1.0, 2.0), (1.0, 2.0, 3.0)]))
     with pytest.raises(InvalidArgumentError, match="element: expected a tuple of 2 as in the first one"):
         list(mixed.map(lambda *parts: tb.add_n([tb.square(part) for part in parts])))
+
+
+def test_predicates_give_one_truth_value():
+    with pytest.raises(
+        InvalidArgumentError, match="filter: expected result of the predicate to be True or False"
+    ):
+        list(Dataset.from_tensor_slices(X).filter(lambda row: tb.greater(row, 1.0)))
