@@ -28,7 +28,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.kinds import Count, Flag, Function, Kind, Name, Positive, checked, optional, refuse, whole
 from tensorbow.kinds import Items as GivenItems
 from tensorbow.nest import flatten, flatten_like, leaves_like, map_leaves, named_leaves, pack
-from tensorbow.specs import TensorShape
+from tensorbow.specs import TensorShape, compatible, render_dims
 
 Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iteration: it seeds shuffling
 Items: TypeAlias = Callable[[Key], Iterator[Any]]
@@ -148,7 +148,8 @@ class Dataset:
 
         The function is called with `args` for each iteration.
         output_types: nest of dtypes, to which values are converted; a list in place of a dtype is an array.
-        output_shapes: nest of shapes of the same structure, with None for extents that differ.
+        output_shapes: nest of shapes of the same structure, with None for extents that differ. The iteration
+        raises InvalidArgumentError for elements of other structures or shapes.
         """
         dtypes = [] if output_types is None else dtypes_like(output_types, "from_generator")
         if output_shapes is not None and not dtypes:
@@ -162,9 +163,16 @@ class Dataset:
         def typed(value: Any) -> Any:
             if output_types is None:
                 return _element(value)
-            leaves = leaves_like(output_types, value, "element", "output_types")
-            pairs = zip(leaves, dtypes, strict=True)
-            return pack(output_types, iter([_typed(leaf, dtype) for (_, leaf), dtype in pairs]))
+            leaves = []
+            named = leaves_like(output_types, value, "element", "output_types")
+            for (name, leaf), dtype, given in zip(named, dtypes, dims or [None] * len(dtypes), strict=True):
+                leaves.append(_typed(leaf, dtype))
+                if given is not None and not compatible(tuple(given), np.shape(leaves[-1])):
+                    raise InvalidArgumentError(
+                        f"from_generator: expected {name} of output_shapes {render_dims(given)}, "
+                        f"got {render_dims(np.shape(leaves[-1]))}"
+                    )
+            return pack(output_types, iter(leaves))
 
         dims_known = None if dims is None else dims_of
         return Dataset(lambda key: map(typed, generator(*args)), None, dims_of=dims_known)

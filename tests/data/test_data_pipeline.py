@@ -306,6 +306,14 @@ def test_elements_that_no_padding_joins_are_refused(elements, message):
         list(Dataset.from_generator(lambda: iter(elements)).padded_batch(2))
 
 
+def test_generated_elements_have_the_given_shapes():
+    rows = Dataset.from_generator(lambda: iter([([1], 2), ([3, 4], 5)]), (tb.int32, tb.int32), ([1], []))
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected element\[0\] of output_shapes \[1\], got \[2\]"
+    ):
+        list(rows)
+
+
 def test_dictionaries_may_have_their_keys_in_another_order():
     def rows():
         yield {"a": [1.0], "b": [3.0]}
