@@ -87,7 +87,8 @@ class ElementFunction:
                     self._is_plain = True
                     return result
         with self._lock:
-            if self._traced is None or not self._traced.fits(arguments):
+            leaves = None if self._traced is None else self._traced.leaves_of(arguments)
+            if self._traced is None or leaves is None or not self._traced.fits(leaves):
                 try:
                     self._trace(arguments)
                 except Exception:
@@ -96,7 +97,7 @@ class ElementFunction:
                     raise
             traced = self._traced
         assert traced is not None
-        return traced.run(arguments, stream, number)
+        return traced.run(traced.leaves_of(arguments) if leaves is None else leaves, stream, number)
 
     def _trace(self, arguments: tuple[Any, ...]) -> None:
         if self._traced is not None:
@@ -140,12 +141,12 @@ class _TracedFunction:
         """The leaves, in the order of the graph's. Raises InvalidArgumentError for another structure."""
         return flatten_like(self._arguments, arguments, "element")
 
-    def fits(self, arguments: Any) -> bool:
-        """Tells whether the shapes of the arguments are those of the graph."""
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Tells whether the shapes of the leaves of arguments are those of the graph."""
         return all(
             dims is None
             or (len(dims) == len(shape) and all(d in (None, n) for d, n in zip(dims, shape, strict=True)))
-            for dims, shape in zip(self._dims, map(np.shape, self.leaves_of(arguments)), strict=True)
+            for dims, shape in zip(self._dims, map(np.shape, leaves), strict=True)
         )
 
     def widened(self, arguments: Any) -> _TracedFunction:
@@ -157,12 +158,12 @@ class _TracedFunction:
             made.append([d if d == n else None for d, n in zip(dims, shape, strict=True)] if same else None)
         return _TracedFunction(self._function, self.graph, pack(self._arguments, iter(leaves)), made)
 
-    def run(self, arguments: Any, stream: int, number: int) -> Any:
-        """The results for an element, of the given number in the iteration that draws from `stream`."""
+    def run(self, leaves: Sequence[Any], stream: int, number: int) -> Any:
+        """Results for the leaves of an element, by its number in the iteration that draws from `stream`."""
         with nullcontext() if self._is_random is False else self._lock:
             if self._is_random is not False:
                 self._session.random_state.restart(stream, number)
-            values = self._compute(*self.leaves_of(arguments))
+            values = self._compute(*leaves)
             if self._is_random is None:
                 self._is_random = bool(self._session.random_state.counters)
         return values
