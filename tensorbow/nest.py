@@ -72,6 +72,14 @@ def leaves_like(
         yield from leaves_like(value, other, name + step, like)
 
 
+def flatten_like(reference: Any, structure: Any, name: str, like: str = "the first one") -> list[Any]:
+    """The leaves of a structure like `reference`, in its order, also where dictionaries have another one.
+
+    Raises InvalidArgumentError as `leaves_like`.
+    """
+    return [leaf for _, leaf in leaves_like(reference, structure, name, like)]
+
+
 def pack(structure: Any, leaves: Iterator[Any]) -> Any:
     """A structure like `structure` with its leaves replaced, in order."""
     if _is_leaf(type(structure)):

@@ -374,6 +374,11 @@ def getter(
         if extents is not None and extents.ndims != 0:
             if whole is not None and shape is not None:
                 raise _needless_shape(name)
+            if not validate_shape:
+                raise InvalidArgumentError(
+                    f"get_variable: {name} has parts of fixed shapes: expected no partitioner with "
+                    "validate_shape=False; leave one of them out"
+                )
             axis, slices = slices_of(name, extents, kind, partitioner)
             parts = []
             for number, info in enumerate(slices):

@@ -165,6 +165,12 @@ def test_what_they_cannot_be() -> None:
     v = tb.Variable([1.0], validate_shape=False, name="v")
     with pytest.raises(InvalidArgumentError, match=r"ScatterAdd: variable v is of strings.*expected assign"):
         tb.scatter_add(v, [0], [1.0])
+    with pytest.raises(InvalidArgumentError, match="the shape of v:0 may change, and it is not trained"):
+        tb.train.GradientDescentOptimizer(0.1).minimize(tb.reduce_sum(v * v), var_list=[v])
+    with pytest.raises(InvalidArgumentError, match="v:0 has the shape <unknown rank>, expected a fully"):
+        tb.train.ExponentialMovingAverage(0.9).apply([v])
+    with pytest.raises(InvalidArgumentError, match="expected no partitioner with validate_shape=False"):
+        tb.get_variable("w", [4], partitioner=tb.fixed_size_partitioner(2), validate_shape=False)
 
 
 def test_replicas_cannot_have_them() -> None:

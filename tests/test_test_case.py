@@ -40,6 +40,8 @@ class Comparisons(tb.test.TestCase):
             self.assertIs(tb.get_default_session(), session)
         with self.session(use_gpu=True), self.assertRaisesOpError("without a value"):
             v.eval()
+        with self.session(), self.assertRaisesOpError(lambda error: "Variable" in error.message):
+            v.eval()
         self.assertTrue(os.path.isdir(self.get_temp_dir()))
 
 
@@ -58,6 +60,24 @@ class Failures(tb.test.TestCase):
     def test_nests(self) -> None:
         self.assertAllClose({"a": 1}, {"b": 1})
 
+    def test_a_nest_and_a_scalar(self) -> None:
+        self.assertAllEqual([[1, 2]], tb.constant(3))
+
+    def test_errors(self) -> None:
+        with self.assertRaisesOpError("two"):
+            raise InvalidArgumentError("one")
+
+    def test_predicates_of_errors(self) -> None:
+        with self.assertRaisesOpError(lambda error: False):
+            raise InvalidArgumentError("one")
+
+    def test_lengths_of_rows(self) -> None:
+        self.assertAllEqual([[1], [2, 3]], [[1], [2, 3], [4]])
+
+    def test_dictionaries_in_a_list(self) -> None:
+        self.assertAllEqual([{"a": [1, 2]}], [{"a": [1, 2]}])
+        self.assertAllEqual([{"a": [1, 2]}], [{"a": [1, 3]}])
+
 
 def results_of(case: type[unittest.TestCase]) -> unittest.TestResult:
     result = unittest.TestResult()
@@ -67,7 +87,7 @@ def results_of(case: type[unittest.TestCase]) -> unittest.TestResult:
 
 def test_failures_are_found() -> None:
     found = results_of(Failures)
-    assert (len(found.failures), len(found.skipped), found.errors) == (4, 1, [])
+    assert (len(found.failures), len(found.skipped), found.errors) == (9, 1, [])
 
 
 def wrong_square(x: Any) -> Any:

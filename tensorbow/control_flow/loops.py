@@ -66,7 +66,7 @@ def while_loop(
     if not leaves:
         raise InvalidArgumentError("while_loop: loop_vars is empty; give at least one tensor")
     shapes = _invariants(nest, leaves, shape_invariants)
-    of_variables = "a function of the loop variables"
+    of_variables = "a function of the loop variables, as loop_vars has them"
 
     def with_arrays(values: Sequence[Tensor]) -> list[Any]:
         return [arrays[n].with_flow(each) if n in arrays else each for n, each in enumerate(values)]

@@ -6,6 +6,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tensorbow.data.element_functions import dtype_of
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
 from tensorbow.graph import Operation, Tensor, as_tensor
 from tensorbow.kinds import Kind, Name, RefusedError, checked, read_as, refuse
-from tensorbow.nest import flatten, leaves_like, pack
+from tensorbow.nest import flatten, flatten_like, leaves_like, pack
 from tensorbow.queues.python_functions import PyFunc
 from tensorbow.specs import DType, as_dims, as_dtype, string
 
@@ -139,8 +140,9 @@ class DatasetIterator:
             raise FailedPreconditionError("make_initializer: expected an iterator made by from_structure")
         if not hasattr(dataset, "output_types"):
             raise refuse("make_initializer", "dataset", "a tb.data.Dataset", dataset)
-        given = [as_dtype(leaf) for leaf in flatten(dataset.output_types)]
-        shapes = [shape.dims for shape in flatten(dataset.output_shapes)]
+        of_iterator = partial(flatten_like, self._structure, name="make_initializer: element")
+        given = [as_dtype(leaf) for leaf in of_iterator(dataset.output_types, like="the iterator")]
+        shapes = [shape.dims for shape in of_iterator(dataset.output_shapes, like="the iterator")]
         if given != self._dtypes or not all(map(_may_fit, shapes, self._dims)):
             raise InvalidArgumentError(
                 f"make_initializer: expected elements of {_described(self._dtypes, self._dims)}, "
@@ -194,20 +196,20 @@ class DatasetIterator:
             raise NotFoundError(
                 f"get_next: no iterator has the handle {handle!r}; feed that of string_handle()"
             )
-        leaves = source._next()
+        leaves = flatten_like(self._structure, source._next(), "element", "the iterator")
         given = [list(np.shape(leaf)) for leaf in leaves]
-        if len(given) != len(self._dims) or not all(map(_fits, given, self._dims)):
+        if not all(map(_fits, given, self._dims)):
             raise InvalidArgumentError(f"expected elements of the shapes {self._dims}, got {given}")
         return leaves
 
-    def _next(self) -> list[Any]:
+    def _next(self) -> Any:
         with self._lock:
             if self._elements is None:
                 raise FailedPreconditionError("the iterator is not initialized; run its initializer")
             element = next(self._elements, None)
         if element is None:
             raise OutOfRangeError("the dataset has no further element; use repeat, or run the initializer")
-        return flatten(element)
+        return element
 
     def __repr__(self) -> str:
         return f"<tb.data iterator of {self._dataset!r}>"

@@ -14,7 +14,7 @@ from tensorbow.array_likes import as_array, string_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, GraphKeys, Tensor, as_tensor, get_default_graph
 from tensorbow.kinds import is_tensor
-from tensorbow.nest import flatten, map_leaves, pack
+from tensorbow.nest import flatten, flatten_like, map_leaves, pack
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.runtime.session import Session
@@ -99,11 +99,10 @@ class ElementFunction:
         return traced.run(arguments, stream, number)
 
     def _trace(self, arguments: tuple[Any, ...]) -> None:
-        shapes = [np.shape(leaf) for leaf in flatten(arguments)]
-        dims = [list(shape) for shape in shapes] if self._traced is None else self._traced.widened(shapes)
         if self._traced is not None:
-            self._traced = _TracedFunction(self._function, self._traced.graph, arguments, dims)
+            self._traced = self._traced.widened(arguments)
             return
+        dims = [list(np.shape(leaf)) for leaf in flatten(arguments)]
         own = Graph()
         own.seed = self._around.seed
         try:
@@ -120,7 +119,8 @@ class _TracedFunction:
 
     def __init__(self, function: Callable[..., Any], graph: Graph, arguments: Any, dims: list[Any]):
         """dims: extents of each leaf of the arguments, None where they differ; None for unknown rank."""
-        self.graph, self._dims = graph, dims
+        self._function, self.graph, self._dims = function, graph, dims
+        self._arguments = map_leaves(lambda *_: None, arguments, "element")
         with graph.as_default():
             fed = [
                 placeholder(dtype_of(leaf), shape, name="element")
@@ -136,28 +136,33 @@ class _TracedFunction:
         self._lock = threading.Lock()  # guards the random state between `restart` and the draw
         self._is_random: bool | None = None  # None: has not run yet
 
+    def leaves_of(self, arguments: Any) -> list[Any]:
+        """The leaves, in the order of the graph's. Raises InvalidArgumentError for another structure."""
+        return flatten_like(self._arguments, arguments, "element")
+
     def fits(self, arguments: Any) -> bool:
         """Tells whether the shapes of the arguments are those of the graph."""
         return all(
             dims is None
             or (len(dims) == len(shape) and all(d in (None, n) for d, n in zip(dims, shape, strict=True)))
-            for dims, shape in zip(self._dims, map(np.shape, flatten(arguments)), strict=True)
+            for dims, shape in zip(self._dims, map(np.shape, self.leaves_of(arguments)), strict=True)
         )
 
-    def widened(self, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        """Extents that hold for the graph and for further shapes."""
+    def widened(self, arguments: Any) -> _TracedFunction:
+        """The function traced for the shapes of these arguments, too."""
         made: list[Any] = []
-        for dims, shape in zip(self._dims, shapes, strict=True):
+        leaves = self.leaves_of(arguments)
+        for dims, shape in zip(self._dims, map(np.shape, leaves), strict=True):
             same = dims is not None and len(dims) == len(shape)
             made.append([d if d == n else None for d, n in zip(dims, shape, strict=True)] if same else None)
-        return made
+        return _TracedFunction(self._function, self.graph, pack(self._arguments, iter(leaves)), made)
 
     def run(self, arguments: Any, stream: int, number: int) -> Any:
         """The results for an element, of the given number in the iteration that draws from `stream`."""
         with nullcontext() if self._is_random is False else self._lock:
             if self._is_random is not False:
                 self._session.random_state.restart(stream, number)
-            values = self._compute(*flatten(arguments))
+            values = self._compute(*self.leaves_of(arguments))
             if self._is_random is None:
                 self._is_random = bool(self._session.random_state.counters)
         return values

@@ -79,12 +79,12 @@ def _records(
     op: str, filenames: Any, source: Callable[[bytes], RecordSource]
 ) -> Callable[[Key], Iterator[Any]]:
     """Iterations over the records of files."""
-    paths: Any = filenames
+    paths = filenames
     if not isinstance(filenames, Dataset):
-        paths = source_texts(op, "filenames", filenames)
+        paths = Dataset.from_tensor_slices(string_array(source_texts(op, "filenames", filenames)))
 
     def items(key: Key) -> Iterator[bytes]:
-        for path in paths:
+        for path in paths._elements(key):  # shuffled anew in each repetition
             (name,) = string_array(path).ravel()
             records = source(name)
             try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import SHAPE, RefusedError, refuse
-from tensorbow.nest import flatten, named_leaves, pack
+from tensorbow.nest import flatten, flatten_like, named_leaves, pack
 from tensorbow.specs import Array, TensorShape
 
 Dims: TypeAlias = tuple["int | None", ...]
@@ -45,14 +45,15 @@ def paddings_of(element: Any, shapes: Any, values: Any) -> list[LeafPadding]:
     return found
 
 
-def padded(group: Sequence[Any], paddings: Sequence[LeafPadding]) -> Any:
-    """A batch of elements of one structure. Raises InvalidArgumentError for elements that do not fit."""
-    columns = [flatten(each) for each in group]
-    if any(len(column) != len(paddings) for column in columns):
-        raise InvalidArgumentError("padded_batch: expected elements of one structure, got different ones")
-    names = [name for name, _ in named_leaves(group[0], "element")]
+def padded(group: Sequence[Any], first: Any, paddings: Sequence[LeafPadding]) -> Any:
+    """A batch of elements like the first one, whose paddings these are.
+
+    Raises InvalidArgumentError for elements that do not fit.
+    """
+    columns = [flatten_like(first, each, "padded_batch: element") for each in group]
+    names = [name for name, _ in named_leaves(first, "element")]
     leaves = zip(names, zip(*columns, strict=True), paddings, strict=True)
-    return pack(group[0], iter([_stacked(name, column, padding) for name, column, padding in leaves]))
+    return pack(first, iter([_stacked(name, column, padding) for name, column, padding in leaves]))
 
 
 def batch_dims(paddings: Sequence[LeafPadding], first: Any) -> list[list[int | None]]:

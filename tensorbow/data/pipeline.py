@@ -27,7 +27,7 @@ from tensorbow.data.pipeline_threads import in_parallel, made_ahead
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.kinds import Count, Flag, Function, Kind, Name, Positive, checked, optional, refuse, whole
 from tensorbow.kinds import Items as GivenItems
-from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
+from tensorbow.nest import flatten, flatten_like, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.specs import TensorShape
 
 Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iteration: it seeds shuffling
@@ -280,12 +280,13 @@ class Dataset:
 
         def batches(key: Key) -> Iterator[Any]:
             elements = self._elements(key)
-            paddings = None
+            first = paddings = None
             while group := list(itertools.islice(elements, batch_size)):
                 if paddings is None:
-                    paddings = paddings_of(group[0], padded_shapes, padding_values)
+                    first = group[0]
+                    paddings = paddings_of(first, padded_shapes, padding_values)
                 if len(group) == batch_size or not drop_remainder:
-                    yield padded(group, paddings)
+                    yield padded(group, first, paddings)
 
         def dims_of(batch: Any) -> list[list[int | None]]:
             first = map_leaves(lambda _, leaf: leaf[0], batch, "element")
@@ -499,9 +500,7 @@ def _typed(value: Any, dtype: Any) -> Any:
 
 
 def _stacked(group: list[Any]) -> Any:
-    columns = [flatten(each) for each in group]
-    if any(len(column) != len(columns[0]) for column in columns):
-        raise InvalidArgumentError("batch: expected elements of one structure, got different ones")
+    columns = [flatten_like(group[0], each, "batch: element") for each in group]
     try:
         stacks = [
             string_array(leaves) if type(leaves[0]) is bytes else np.stack(leaves)

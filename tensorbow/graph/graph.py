@@ -191,10 +191,14 @@ class Graph(Scopes):
         """All operations in order of creation."""
         return list(self._operations)
 
+    def known_operation(self, name: str) -> Operation | None:
+        """The operation of that name, or None."""
+        return self._by_name.get(name)
+
     @checked
     def get_operation_by_name(self, name: Text) -> Operation:
         """The operation of that name. Raises NotFoundError, suggesting similar names."""
-        op = self._by_name.get(name)
+        op = self.known_operation(name)
         if op is None:
             near = did_you_mean(name, self._by_name, 3)
             raise NotFoundError(f"the graph has no operation '{name:.200}'{near}")

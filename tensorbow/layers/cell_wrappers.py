@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import numpy as np
+
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Tensor, convert_to_tensor
 from tensorbow.kinds import FUNCTION, AsDType, Flag, Function, Seed, checked, optional, refuse
 from tensorbow.layers.cell import LSTMStateTuple, RNNCell
 from tensorbow.layers.layer import LayerPlace
-from tensorbow.nest import flatten, map_leaves, pack
+from tensorbow.nest import flatten, pack
 from tensorbow.ops.argument_kinds import Rate
 from tensorbow.ops.arrays import concat
 from tensorbow.ops.elementwise import add, divide, floor, multiply
@@ -111,12 +113,12 @@ class _CellAroundOne(_CellOfCells):
 
     @property
     def state_size(self) -> Any:
-        """The cell's."""
+        """State size of the cell."""
         return self._cell.state_size
 
     @property
     def output_size(self) -> int:
-        """The cell's."""
+        """Width of the cell's output."""
         return self._cell.output_size
 
 
@@ -170,37 +172,46 @@ class DropoutWrapper(_CellAroundOne):
         if not _keeps_all(input_keep_prob) and not isinstance(input_size, int):
             expected = "the width of the inputs, for variational_recurrent"
             raise refuse("DropoutWrapper", "input_size", expected, input_size)
-        widths = (input_size, self.output_size, self.state_size)
+        widths = [flatten(nest) for nest in (input_size, self.output_size, self.state_size)]
         self._noise = [
             None
             if _keeps_all(keep)
-            else map_leaves(
-                lambda _, width: random_uniform([1, width], dtype=dtype, seed=seed), nest, "width"
-            )
-            for keep, nest in zip(self._keep, widths, strict=True)
+            else [
+                random_uniform([1, width], dtype=dtype, seed=self._seed_of(place, number))
+                for number, width in enumerate(widths[place])
+            ]
+            for place, keep in enumerate(self._keep)
         ]
 
     def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell."""
-        of_input, of_output, of_state = self._keep
-        input_noise, output_noise, state_noise = self._noise
-        output, after = self._cell(self._dropped(inputs, of_input, input_noise), state)
-        leaves = flatten(after)
-        noise = [None] * len(leaves) if state_noise is None else flatten(state_noise)
-        kept = [
-            self._dropped(leaf, of_state, its) if is_dropped else leaf
-            for leaf, its, is_dropped in zip(leaves, noise, _flags(after, self._is_dropped), strict=True)
-        ]
-        return self._dropped(output, of_output, output_noise), pack(after, iter(kept))
+        (given,) = self._dropped(0, [inputs])
+        output, after = self._cell(given, state)
+        kept = self._dropped(2, flatten(after), _flags(after, self._is_dropped))
+        return self._dropped(1, [output])[0], pack(after, iter(kept))
 
-    def _dropped(self, value: Any, keep: Any, noise: Any) -> Any:
-        """noise: numbers from 0 to 1 for each element; None draws them anew."""
+    def _dropped(self, place: int, leaves: list[Any], flags: Sequence[bool] = (True,)) -> list[Any]:
+        """Tensors with dropout where a flag says so. place: 0 for the input, 1 the output, 2 the state."""
+        keep, noise = self._keep[place], self._noise[place]
         if _keeps_all(keep):
-            return value
-        if noise is None:
-            return dropout(value, keep_prob=keep, seed=self._seed)
-        keep = cast(convert_to_tensor(keep), noise.dtype)
-        return multiply(divide(value, keep), floor(add(keep, noise)))
+            return leaves
+        if noise is None:  # drawn anew in each step
+            return [
+                dropout(leaf, keep_prob=keep, seed=self._seed_of(place, number)) if is_dropped else leaf
+                for number, (leaf, is_dropped) in enumerate(zip(leaves, flags, strict=True))
+            ]
+        keep = cast(convert_to_tensor(keep), noise[0].dtype)
+        return [
+            multiply(divide(leaf, keep), floor(add(keep, own))) if is_dropped else leaf
+            for leaf, own, is_dropped in zip(leaves, noise, flags, strict=True)
+        ]
+
+    def _seed_of(self, place: int, number: int) -> int | None:
+        """A seed for each tensor: with one for all, tensors of one width would drop the same elements."""
+        if self._seed is None:
+            return None
+        words = np.random.SeedSequence((self._seed % (1 << 64), place, number)).generate_state(1)
+        return int(words[0])
 
 
 def _keeps_all(keep: Any) -> bool:

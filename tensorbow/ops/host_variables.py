@@ -78,8 +78,9 @@ def _assign(call: HostCall) -> list[Array]:
             f"the variable is {spec}, the value is {render_dims(value.shape)}; they must agree, except for a "
             "variable with validate_shape=False"
         )
-    kept = np.array(value)
-    _of(call).array = kept
+    kept, held = np.array(value), _of(call)
+    with held.lock:  # an addition in another step is before it or after it
+        held.array = kept
     return [kept]
 
 
@@ -184,11 +185,13 @@ def host_assigns(graph: Graph, values: Mapping[str, Any]) -> tuple[list[Operatio
     """
     ops: list[Operation] = []
     feeds: dict[Tensor, Any] = {}
-    for op in graph.get_operations():
-        if op.definition is not AssignHostVariable or op.inputs[0].op.name not in values:
+    for name, value in values.items():
+        variable = graph.known_operation(name)
+        if variable is None or variable.definition is not HostVariable:
             continue
-        given = op.inputs[1]
-        if given.op.definition is PlaceholderWithDefault and given not in feeds:
-            ops.append(op)
-            feeds[given] = values[op.inputs[0].op.name]
+        for op in variable.outputs[0].consumers():
+            if op.definition is AssignHostVariable and op.inputs[1].op.definition is PlaceholderWithDefault:
+                ops.append(op)
+                feeds[op.inputs[1]] = value
+                break
     return ops, feeds

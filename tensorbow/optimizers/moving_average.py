@@ -68,8 +68,8 @@ class ExponentialMovingAverage:
     def _followed(self, each: Variable | Tensor) -> Tensor:
         is_debiased = self._zero_debias or isinstance(each, Tensor)
         dtype = each.dtype.as_numpy_dtype
-        dims = each.shape.as_list()
-        if None in dims:
+        dims = each.shape.dims
+        if dims is None or None in dims:
             raise InvalidArgumentError(
                 f"ExponentialMovingAverage.apply: {each.name} has the shape {each.shape}, expected a fully "
                 "known one; use set_shape"

@@ -39,6 +39,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import add, multiply
+from tensorbow.ops.host_variables import HostVariable
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.optimizers.outer_products import warn_of_outer_products
@@ -189,6 +190,11 @@ class Optimizer(ABC):
         pairs = pairs_of(grads_and_vars)
         self._constants.clear()
         for _, variable in pairs:
+            if variable.op.definition is HostVariable:
+                raise InvalidArgumentError(
+                    f"apply_gradients: the shape of {variable.name} may change, and it is not trained; "
+                    "make it without validate_shape=False"
+                )
             if variable.dtype not in FLOATING:
                 raise InvalidArgumentError(
                     f"apply_gradients: {variable.name} is {variable.dtype.name}, expected float32 or "

@@ -53,13 +53,14 @@ class ScipyOptimizerInterface:
         self._variables = [v for _, v in pairs]
         self._fetches = [tensor, [convert_to_tensor(g) for g, _ in pairs]]
         self.method, self.options = method, dict(options or {})
-        self._bounds = dict(var_to_bounds or {})
-        for variable in self._bounds:
+        self._bounds: dict[Any, np.ndarray] = {}
+        for variable, pair in (var_to_bounds or {}).items():
             if variable not in self._variables:
                 raise InvalidArgumentError(
                     "ScipyOptimizerInterface: expected var_to_bounds to have variables of var_list on which "
                     f"the loss depends, got {variable!r}"
                 )
+            self._bounds[variable] = _bounds_of(variable, pair)
 
     @checked
     def minimize(
@@ -106,19 +107,29 @@ class ScipyOptimizerInterface:
             jac=True,
             method=self.method,
             options=self.options,
-            bounds=self._bounds_of(start),
+            bounds=self._flat_bounds(),
             callback=step_callback,
         )
         load(result.x)
         return result
 
-    def _bounds_of(self, start: list[np.ndarray]) -> np.ndarray | None:
+    def _flat_bounds(self) -> np.ndarray | None:
         """Bounds of the flat values, float64 [values, 2]; None without any."""
         if not self._bounds:
             return None
-        sides = []
-        for variable, value in zip(self._variables, start, strict=True):
-            low, high = self._bounds.get(variable, (-np.inf, np.inf))
-            sides.append([np.ravel(np.broadcast_to(np.float64(side), value.shape)) for side in (low, high)])
+        free = (-np.inf, np.inf)
+        sides = [self._bounds[v] if v in self._bounds else _bounds_of(v, free) for v in self._variables]
         joined: np.ndarray = np.concatenate(sides, axis=1).T
         return joined
+
+
+def _bounds_of(variable: Any, pair: Any) -> np.ndarray:
+    """Least and largest values of a variable's elements, float64 [2, elements]."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(side, np.float64), variable.shape.dims) for side in pair)
+        if np.all(low <= high):
+            return np.stack([low.ravel(), high.ravel()])
+    except (TypeError, ValueError):
+        pass
+    expected = f"(least, largest), numbers or arrays for {variable.shape}, with least <= largest"
+    raise refuse("ScipyOptimizerInterface", f"var_to_bounds[{variable.name!r}]", expected, pair)

@@ -39,12 +39,17 @@ def get_global_step(graph: AsGraph | None = None) -> Variable | None:
 @checked
 def assert_global_step(global_step_tensor: Any) -> None:
     """Raises InvalidArgumentError for what is no variable or tensor of a scalar integer."""
-    if not isinstance(global_step_tensor, (Variable, Tensor)):
-        raise refuse("assert_global_step", "global_step_tensor", "a variable or tensor", global_step_tensor)
-    step = global_step_tensor
+    _require_step("assert_global_step", global_step_tensor)
+
+
+def _require_step(call: str, step: Any) -> None:
+    expected = "a variable or tensor of a scalar integer"
+    if not isinstance(step, (Variable, Tensor)):
+        raise refuse(call, "global_step_tensor", expected, step)
     if not step.dtype.is_integer or step.shape.ndims not in (None, 0):
         raise InvalidArgumentError(
-            f"global step: {step.name} is {step.dtype.name} of shape {step.shape}, expected a scalar integer"
+            f"{call}: expected global_step_tensor to be {expected}, got {step.name}, {step.dtype.name} of "
+            f"shape {step.shape}"
         )
 
 
@@ -74,7 +79,11 @@ def get_or_create_global_step(graph: AsGraph | None = None) -> Variable:
 
 @checked
 def global_step(sess: Any, global_step_tensor: Any) -> int:
-    """The value of a global step in a session. Raises InvalidArgumentError for another session."""
+    """The value of a global step in a session.
+
+    Raises InvalidArgumentError for another session, and for what is no scalar integer.
+    """
     if not hasattr(sess, "run"):
         raise refuse("global_step", "sess", "a session", sess)
+    _require_step("global_step", global_step_tensor)
     return int(sess.run(global_step_tensor))

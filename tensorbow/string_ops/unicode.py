@@ -26,12 +26,12 @@ _CONTROLS = [*range(0x20)]
 
 
 def _read_encoding(value: Any) -> str:
-    name = TEXT.read(value)
+    name: str = TEXT.read(value).replace(" ", "-")
     try:
-        codecs.lookup(name.replace(" ", "-"))
+        b"a".decode(name, "ignore")  # the registry has codecs of other things than texts, too, as "hex"
     except (LookupError, ValueError):
         raise RefusedError from None
-    return str(name).replace(" ", "-")
+    return name
 
 
 InputEncoding: TypeAlias = Annotated[str, Kind("the name of an encoding, as 'UTF-8'", _read_encoding)]
@@ -106,7 +106,7 @@ def _rows(call: HostCall) -> list[Array]:
     every = "".join(texts)
     if attrs["splits"]:
         values: Array = np.empty(len(every), object)
-        values[:] = [each.encode(attrs["input_encoding"]) for each in every]
+        values[:] = [each.encode(attrs["input_encoding"], "replace") for each in every]
     else:
         values = np.array([ord(each) for each in every], np.int32)
     shape = [len(texts), max(map(len, texts), default=0)]

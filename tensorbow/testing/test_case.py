@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import unittest
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -115,12 +115,15 @@ class TestCase(unittest.TestCase):
     def _pairs(self, a: Any, b: Any) -> list[tuple[Array, Array]]:
         a, b = self.evaluate(a), self.evaluate(b)
         if isinstance(a, Mapping) or isinstance(b, Mapping):
-            self.assertEqual(sorted(a), sorted(b))
-            return [pair for key in sorted(a) for pair in self._pairs(a[key], b[key])]
-        ragged = [isinstance(each, (list, tuple)) and any(np.ndim(e) for e in each) for each in (a, b)]
-        if any(ragged) and len(a) == len(b):
-            return [pair for one, other in zip(a, b, strict=True) for pair in self._pairs(one, other)]
-        return [(np.asarray(a), np.asarray(b))]
+            self.assertIsInstance(a, Mapping)
+            self.assertIsInstance(b, Mapping)
+            self.assertEqual(set(a), set(b))
+            return [pair for key in a for pair in self._pairs(a[key], b[key])]
+        if not (_is_nest(a) or _is_nest(b)):
+            return [(np.asarray(a), np.asarray(b))]
+        lengths = [len(each) if isinstance(each, (list, tuple)) or np.ndim(each) else None for each in (a, b)]
+        self.assertEqual(*lengths, f"{a}, {b}")
+        return [pair for one, other in zip(a, b, strict=True) for pair in self._pairs(one, other)]
 
     def assertAllClose(
         self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None
@@ -190,6 +193,21 @@ class TestCase(unittest.TestCase):
         """Fails unless an array has the static shape of a tensor."""
         self.assertEqual(list(np.shape(np_array)), tf_tensor.shape.as_list())
 
-    def assertRaisesOpError(self, expected_err_re_or_predicate: str) -> AbstractContextManager[Any]:
-        """Context that fails unless an error of the library ends it whose text has the expression."""
-        return self.assertRaisesRegex(TensorBowError, expected_err_re_or_predicate)
+    @contextmanager
+    def assertRaisesOpError(self, expected_err_re_or_predicate: Any) -> Iterator[None]:
+        """Context that fails unless an error of the library ends it: one whose text has the regular
+        expression, or for which the predicate is true.
+        """
+        with self.assertRaises(TensorBowError) as caught:
+            yield
+        if callable(expected_err_re_or_predicate):
+            self.assertTrue(expected_err_re_or_predicate(caught.exception), str(caught.exception))
+        else:
+            self.assertRegex(str(caught.exception), expected_err_re_or_predicate)
+
+
+def _is_nest(value: Any) -> bool:
+    """True for a list or tuple that does not consist of numbers only."""
+    return isinstance(value, (list, tuple)) and any(
+        isinstance(each, (Mapping, list, tuple)) or np.ndim(each) for each in value
+    )

@@ -28,7 +28,10 @@ def graph_def_in_scope(graph_def: GraphDef, scope: str) -> GraphDef:
     nodes = {node.name: node for node in graph_def.node}
     inside = {name for name in nodes if name.startswith(prefix)}
     if not inside:
-        raise NotFoundError(f"export_meta_graph: the graph has no operation in scope {scope!r:.80}")
+        raise NotFoundError(
+            f"export_meta_graph: expected export_scope to be a scope of the graph, got {scope!r:.80}, "
+            "in which it has no operation"
+        )
     outside = nodes.keys() - inside
     contexts = [each for each in graph_def.context if each.name.startswith(prefix)]
     own_contexts = {each.name for each in contexts}
@@ -39,7 +42,10 @@ def graph_def_in_scope(graph_def: GraphDef, scope: str) -> GraphDef:
         name, _, index = item.partition(":")
         if name in inside:
             return item.removeprefix(prefix)
-        label = f"{UNBOUND}{name}{'' if index in ('', '0') else f'_{index}'}"
+        label = name if index in ("", "0") else f"{name}_{index}"
+        while label != name and label in nodes:  # another operation has this name, as `split_1`
+            label += "_"
+        label = f"{UNBOUND}{label}"
         spec = nodes[name].output[int(index or 0)]
         attributes = {"dtype": spec.dtype, "shape": spec.shape}
         placeholders.setdefault(label, NodeDef(label, "Placeholder", [], attributes, [spec]))

@@ -5,22 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.files import read_file
 from tensorbow.graph import Tensor, get_default_graph
-from tensorbow.kinds import AsPath, Count, Function, Mapped, Positive, called, check_fields, checked, refuse
+from tensorbow.kinds import (
+    AsPath,
+    Count,
+    Function,
+    Mapped,
+    Positive,
+    called,
+    check_fields,
+    checked,
+    refuse,
+    whole,
+)
 from tensorbow.missing_names import listed
 from tensorbow.ops.conditions import where
 from tensorbow.partitioned_variables import PartitionedVariable
-from tensorbow.specs import Array, render_dims
+from tensorbow.specs import Array, compatible, render_dims
 from tensorbow.training.checkpoint_values import load_checkpoint
 from tensorbow.variables import Variable, global_variables, trainable_variables
 
 LONGEST = 1 << 30  # bytes of a vocabulary
+Lines: TypeAlias = Annotated[int, whole(-1)]
+Side: TypeAlias = Annotated[int, whole(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -37,15 +50,13 @@ class VocabInfo:
     new_vocab_size: Positive
     num_oov_buckets: Count
     old_vocab: AsPath
-    old_vocab_size: int = -1
+    old_vocab_size: Lines = -1
     backup_initializer: Function | None = None
-    axis: int = 0
+    axis: Side = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.axis not in (0, 1):
-            raise refuse("VocabInfo", "axis", "0 or 1", self.axis)
-        if self.old_vocab_size < 1 and self.old_vocab_size != -1:
+        if self.old_vocab_size == 0:
             raise refuse("VocabInfo", "old_vocab_size", "a count, or -1 for all", self.old_vocab_size)
 
     def rows(self) -> Array:
@@ -101,7 +112,7 @@ def warm_start(
         info = variable.save_slice_info
         if info is not None and array.shape == info.full_shape:
             array, missing = array[info.index], None if missing is None else missing[info.index]
-        if array.shape != variable.shape.dims:
+        if not compatible(variable.shape.dims, array.shape):
             raise InvalidArgumentError(
                 f"warm_start: {variable.name} is {variable.shape}, but {previous.get(name, name)} in "
                 f"{reader.path} is {render_dims(array.shape)}; give a VocabInfo, or leave the variable out"

@@ -145,7 +145,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("back_prop", "swap_memory", "return_same_structure"), "flag"),
             "maximum_iterations": "count or none",
         },
-        names=("less",),  # in cond
+        names=("less",),
     ),
     "run_reference_kernel": Call(
         lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},

@@ -236,7 +236,8 @@ CALLS: Mapping[str, Call] = {
         {
             "moves": "object",
             "flip_vertical": "flag",
-            **dict.fromkeys(("rotation", "brightness", "contrast", "saturation", "erase"), "fraction"),
+            **dict.fromkeys(("brightness", "contrast", "saturation", "erase"), "fraction"),
+            "rotation": "positive",
             **dict.fromkeys(("cutout", "level"), "count"),
         },
     ),

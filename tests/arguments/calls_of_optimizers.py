@@ -315,7 +315,7 @@ CALLS: Mapping[str, Call] = {
         {
             "learning_rate": "tensor",
             "global_step": "tensor",
-            "decay_steps": "count",
+            "decay_steps": "positive",
             "decay_rate": "positive",
             "staircase": "flag",
         },

@@ -211,6 +211,7 @@ CALLS: Mapping[str, Call] = {
             **{"coord": "object", "timer_interval_secs": "number or none", "target": "function or none"},
             **{"args": "list or none", "kwargs": "mapping or none"},
         },
+        {"args": frozenset({"array", "nan array", "generator", "ragged list"})},
     ),
     "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
     "train.QueueRunner": Call(

@@ -384,7 +384,7 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
-        names=("replicas_per_device", "model ", "data/"),
+        names=("replicas_per_device", "model ", "data/", "do not fill one batch"),
     ),
     "sweep": Call(
         lambda: {
@@ -402,7 +402,8 @@ CALLS: Mapping[str, Call] = {
             "resume": "flag",
             "progress": "flag",
         },
-        names=("model ", "data/"),
+        dict.fromkeys(("grid", "ranges"), frozenset({"none", "empty dict"})),
+        names=("model ", "data/", "validation_split"),
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
@@ -417,7 +418,7 @@ CALLS: Mapping[str, Call] = {
             "workers": "nothing",
         },
         takes={"callbacks": frozenset({"empty list"}), "model": frozenset({"function", "class"})},
-        names=("model ", "data/"),
+        names=("model ", "data/", "do not fill one batch"),
     ),
     "train.Saver": Call(
         lambda: {"var_list": [tb.Variable(np.ones(2, np.float32), name="w")]},
@@ -439,7 +440,11 @@ CALLS: Mapping[str, Call] = {
             **{"filename": "text", "graph": "object or none", "saver_def": "object or none"},
             **{"clear_devices": "flag", "as_text": "flag", "export_scope": "nothing"},
         },
-        {"filename": frozenset({"none"}), "graph": frozenset({"graph"})},
+        {
+            "filename": frozenset({"none"}),
+            "graph": frozenset({"graph"}),
+            "export_scope": frozenset({"none", "empty text"}),
+        },
         names=("cannot write",),
     ),
     "train.import_meta_graph": Call(
@@ -450,6 +455,7 @@ CALLS: Mapping[str, Call] = {
             "import_scope": "name",
             "input_map": "nothing",
         },
+        {"input_map": frozenset({"empty dict"})},
         names=("there is no file", "a regular file"),
     ),
     "Saver.save": Call(
@@ -497,6 +503,7 @@ CALLS: Mapping[str, Call] = {
             "all_model_checkpoint_paths": "nothing",
             "latest_filename": "text",
         },
+        {"all_model_checkpoint_paths": frozenset({"empty list"})},
     ),
     "train.warm_start": Call(
         lambda: {"ckpt_to_initialize_from": checkpoint()},
@@ -521,8 +528,9 @@ CALLS: Mapping[str, Call] = {
                 "new_vocab_size": "count",
                 "num_oov_buckets": "axis",
             },
-            **{"old_vocab_size": "count", "backup_initializer": "function or none", "axis": "nothing"},
+            **{"old_vocab_size": "axis", "backup_initializer": "function or none", "axis": "nothing"},
         },
+        {**dict.fromkeys(("num_oov_buckets", "old_vocab_size"), frozenset({"2**40"}))},
     ),
     "train.get_checkpoint_mtimes": Call(
         lambda: {"checkpoint_prefixes": [f"{folder()}/model"]},

@@ -199,7 +199,7 @@ CALLS: Mapping[str, Call] = {
         sorts={
             **dict.fromkeys(("img1", "img2"), "tensor"),
             **dict.fromkeys(("max_val", "filter_sigma", "k1", "k2"), "positive"),
-            **{"filter_size": "count", "power_factors": "object"},
+            **{"filter_size": "count", "power_factors": "numbers"},
         },
         names=("convert_image_dtype", "reshape", "cast", "ssim"),
     ),

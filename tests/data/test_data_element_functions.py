@@ -116,3 +116,9 @@ def test_experimental_transformations():
     first, second = (batch.tolist() for batch in batches.prefetch(tb.data.experimental.AUTOTUNE))
     assert sorted(first) == sorted(second) == [1, 2, 3, 4, 5, 6]
     assert first != second
+
+
+def test_elements_of_another_structure_are_refused():
+    mixed = Dataset.from_generator(lambda: iter([(1.0, 2.0), (1.0, 2.0, 3.0)]))
+    with pytest.raises(InvalidArgumentError, match="element: expected a tuple of 2 as in the first one"):
+        list(mixed.map(lambda *parts: tb.add_n([tb.square(part) for part in parts])))

@@ -20,6 +20,9 @@ def test_lines_of_files_are_interleaved(tmp_path):
     assert list(tb.data.TextLineDataset(files).batch(4))[1].tolist() == [b"b1", b"b2"]
     shuffled = Dataset.list_files([paths[0], paths[1]], seed=1)
     assert sorted(shuffled) == [path.encode() for path in paths]
+    orders = [batch.tolist() for batch in tb.data.TextLineDataset(shuffled).repeat(8).batch(6)]
+    assert sorted(map(sorted, orders)) == [[b"a0", b"a1", b"a2", b"b0", b"b1", b"b2"]] * 8
+    assert {order[0] for order in orders} == {b"a0", b"b0"}  # the files are shuffled anew
     with pytest.raises(NotFoundError, match=r"list_files: no file matches .*\.csv"):
         Dataset.list_files(str(tmp_path / "*.csv"))
     with pytest.raises(NotFoundError):

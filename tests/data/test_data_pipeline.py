@@ -199,7 +199,7 @@ def test_what_is_refused():
         InvalidArgumentError, match=r"one shape, got \[\[2\]\] and \[\[3\]\]; padded_batch pads them"
     ):
         list(uneven.batch(2))
-    with pytest.raises(InvalidArgumentError, match="one structure"):
+    with pytest.raises(InvalidArgumentError, match="batch: element: expected an array as in the first"):
         list(Dataset.from_generator(lambda: iter([1, (1, 2)])).batch(2))
     with pytest.raises(InvalidArgumentError, match=r"zip.*datasets"):
         Dataset.zip(Dataset.range(2), [1, 2])
@@ -298,12 +298,28 @@ def test_paddings_that_do_not_fit_are_refused(shapes, values, message):
     [
         ([np.ones(2), np.ones((1, 2))], "one rank, got element of 1 and 2 axes"),
         ([np.ones(2, np.float32), np.ones(2)], "one dtype, got element float32 and float64"),
-        ([(1, 2), 3], "elements of one structure"),
+        ([(1, 2), 3], "padded_batch: element: expected a tuple of 2 as in the first one"),
     ],
 )
 def test_elements_that_no_padding_joins_are_refused(elements, message):
     with pytest.raises(InvalidArgumentError, match=message):
         list(Dataset.from_generator(lambda: iter(elements)).padded_batch(2))
+
+
+def test_dictionaries_may_have_their_keys_in_another_order():
+    def rows():
+        yield {"a": [1.0], "b": [3.0]}
+        yield {"b": [4.0], "a": [2.0]}
+
+    arrays = Dataset.from_generator(rows, {"a": tb.float32, "b": tb.float32})
+    plain = Dataset.from_generator(lambda: ({key: np.array(each[key]) for key in each} for each in rows()))
+    for dataset in (arrays, plain):
+        for batch in (next(iter(dataset.batch(2))), next(iter(dataset.padded_batch(2)))):
+            assert {key: value.tolist() for key, value in batch.items()} == {"a": [[1], [2]], "b": [[3], [4]]}
+        assert [float(each) for each in dataset.map(lambda row: tb.subtract(row["b"], row["a"])[0])] == [2, 2]
+    with tb.Graph().as_default(), tb.Session() as session:
+        ready = plain.make_one_shot_iterator().get_next()
+        assert [session.run(ready["a"]).tolist() for _ in "ab"] == [[1], [2]]
 
 
 def test_iterators_in_graphs_know_which_extents_padding_changes():

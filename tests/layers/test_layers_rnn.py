@@ -189,6 +189,24 @@ def test_variational_dropout_drops_the_same_elements_in_all_steps_of_a_run(sessi
     assert session.run(y, {keep: 1.0})[:2].all()
 
 
+@pytest.mark.parametrize("variational", [False, True])
+def test_one_seed_drops_other_elements_of_inputs_outputs_and_state(session, variational):
+    cell = rnn_cell.DropoutWrapper(
+        rnn_cell.ResidualWrapper(rnn_cell.GRUCell(40), lambda inputs, outputs: inputs),
+        *(0.5, 0.5, 0.5, variational),
+        input_size=40,
+        dtype=tb.float32,
+        seed=3,
+    )
+    output, state = cell(tb.ones([1, 40]), tb.ones([1, 40]))
+    values(session)
+    found, after = session.run([output, state])
+    assert found.mean() == pytest.approx(1, abs=0.7)  # 4 for one of 4
+    assert set(found.ravel()) == {0, 4}
+    assert (found == 0).sum() > 24
+    assert ((after == 0) != (found == 0)).any()
+
+
 def test_parts_of_the_state_that_are_dropped():
     seen = []
 

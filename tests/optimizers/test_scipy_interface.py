@@ -64,6 +64,9 @@ def test_bounds_callbacks_and_the_default_session():
         values = np.concatenate(session.run([x, y]))
         with pytest.raises(tb.errors.InvalidArgumentError, match="variables of var_list"):
             ScipyOptimizerInterface(loss, [y], var_to_bounds={x: (0, 1)})
+        for pair in (0.5, (0, [1, 2, 3]), (1, 0), ("low", 1)):
+            with pytest.raises(tb.errors.InvalidArgumentError, match=r"var_to_bounds\['.*'\] to be \(least"):
+                ScipyOptimizerInterface(loss, var_to_bounds={x: pair})
     expected = optimize.minimize(
         optimize.rosen,
         start,

@@ -76,3 +76,10 @@ def test_numbers_become_strings() -> None:
     decoded = value_of(lambda: tb.strings.unicode_encode(tb.strings.unicode_decode(TEXTS, "UTF-8"), "UTF-8"))
     assert [text.decode() for text in decoded] == TEXTS
     assert value_of(lambda: tb.strings.unicode_transcode(["é"], "latin 1", "UTF-8"))[0] == "Ã©".encode()
+
+
+def test_encodings_that_lack_the_replacing_character():
+    parts = value_of(lambda: tb.strings.unicode_split(b"a\xffb", "US-ASCII"))
+    assert parts.tolist() == [b"a", b"?", b"b"]
+    with pytest.raises(InvalidArgumentError, match="input_encoding to be the name of an encoding"):
+        value_of(lambda: tb.strings.unicode_decode(b"61", "hex"))

@@ -53,9 +53,22 @@ def test_refused_scopes():
     with tb.Graph().as_default():
         v = tb.Variable(1.0)
         tb.cond(v > 0.0, lambda: tb.add(v, 1.0, name="inner/sum"), lambda: v.value())
-        with pytest.raises(NotFoundError, match="no operation in scope 'tower'"):
+        with pytest.raises(NotFoundError, match="got 'tower', in which it has no operation"):
             tb.train.export_meta_graph(export_scope="tower")
         with pytest.raises(InvalidArgumentError, match=r"inner/sum is in .*, a branch or loop that is"):
             tb.train.export_meta_graph(export_scope="cond/inner")
         with pytest.raises(InvalidArgumentError, match="expected saver_def to be None with export_scope"):
             tb.train.export_meta_graph(export_scope="cond", saver_def=tb.train.Saver().saver_def)
+
+
+def test_outputs_and_operations_of_like_names_from_outside():
+    with tb.Graph().as_default():
+        first, second = (tb.split(tb.constant(value), 2, name="split") for value in ([1.0, 2.0], [3.0, 4.0]))
+        with tb.name_scope("tower"):
+            tb.subtract(first[1], second[0], name="difference")
+        meta = tb.train.export_meta_graph(export_scope="tower")
+    assert {node.name for node in meta.graph_def.node} == {
+        "difference",
+        "unbound_inputs/split_1_",
+        "unbound_inputs/split_1",
+    }

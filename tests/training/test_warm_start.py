@@ -84,5 +84,19 @@ def test_columns_and_the_first_old_words(checkpoint: str) -> None:
     wide = tb.train.VocabInfo(folder / "new.txt", 3, 0, folder / "old.txt", axis=1)
     with pytest.raises(InvalidArgumentError, match=r"expected a row along axis 1 for each of the 3 words"):
         tb.train.warm_start(checkpoint, None, {"embedding": wide})
-    with pytest.raises(InvalidArgumentError, match="expected axis to be 0 or 1"):
+    with pytest.raises(InvalidArgumentError, match="expected axis to be a whole number from 0 to 1"):
         tb.train.VocabInfo("a", 1, 0, "b", axis=2)
+
+
+def test_variables_in_host_memory(tmp_path: Path) -> None:
+    def variables(words: list[str], numbers: list[float]) -> tuple[Any, Any]:
+        return tb.Variable(words, name="words"), tb.Variable(numbers, validate_shape=False, name="numbers")
+
+    with tb.Graph().as_default(), tb.Session() as session:
+        variables(["a", "b"], [1.0, 2.0])
+        session.run(tb.global_variables_initializer())
+        path = tb.train.Saver().save(session, str(tmp_path / "model"))
+    with tb.Graph().as_default():
+        made = variables(["", ""], [0.0, 0.0, 0.0])
+        tb.train.warm_start(path, ["words", "numbers"])
+        assert started(*made) == [[b"a", b"b"], [1, 2]]

@@ -729,7 +729,7 @@ def test_regions_of_many_shapes_are_dropped_and_compiled_again(monkeypatch: pyte
     found = []
     for most in (64, 1):
         monkeypatch.setattr("scheduler.replicas.dynamic.executor_part.COMPILED", most)
-        monkeypatch.setattr("scheduler.replicas.dynamic.replica_executor.COMPILED", most)
+        monkeypatch.setattr("scheduler.replicas.dynamic.replica_regions.COMPILED", most)
         found.append(left(made(), cpu_devices(1), 2))
     assert found[0][0] == found[1][0]
     assert same_bits(found[0][1], found[1][1])

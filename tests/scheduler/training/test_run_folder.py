@@ -187,6 +187,7 @@ def test_checkpoints_of_two_runs_in_one_folder(tmp_path: Path, options: Options)
 
 
 # For each option another value than that of the run to go on with.
+OF_DILOCO = ("outer_learning_rate", "outer_momentum", "exchange_dtype")
 OTHERS: dict[str, Any] = {
     "optimizer": "adam",
     "optimizer_options": (),
@@ -205,6 +206,12 @@ OTHERS: dict[str, Any] = {
     "model": "lenet",
     "data": "x.npz",
     "target": "y",
+    "ignore_columns": ("z",),
+    "task": "regression",
+    "weights": "w.npz",
+    "weights_skip": ("fc.*",),
+    "weights_names": (("conv1", "features.0"),),
+    "weights_flattened": (("fc/kernel", (7, 7, 64)),),
     "image_size": (8, 8),
     "validation_split": 0.5,
     "test_split": 0.5,
@@ -257,7 +264,6 @@ OTHERS: dict[str, Any] = {
 def test_options_that_a_run_goes_on_with_may_be_others_or_are_refused(
     tmp_path: Path, options: Options
 ) -> None:
-    write(options(output=tmp_path), 5)
     assert {field.name for field in fields(TrainingConfig)} == OTHERS.keys() | {
         "output",
         "resume",
@@ -265,8 +271,13 @@ def test_options_that_a_run_goes_on_with_may_be_others_or_are_refused(
     }
     for name, value in OTHERS.items():
         given = {"trace_rounds": {"trace": "trace.json"}, "data": {"dataset": None}}.get(name, {})
-        config = options(output=tmp_path, resume="auto", **{name: value}, **given)
-        before, after = options(output=tmp_path).to_dict()[name], config.to_dict()[name]
+        given |= {"sync": "diloco"} if name in OF_DILOCO else {}
+        given |= {"weights": "w.npz"} if name.startswith("weights_") else {}
+        same = {key: given[key] for key in given if key in ("sync", "weights")}
+        folder = tmp_path / name
+        write(options(output=folder, **same), 5)
+        config = options(output=folder, resume="auto", **{name: value}, **given)
+        before, after = options(output=folder, **same).to_dict()[name], config.to_dict()[name]
         if not options_of(TrainingConfig)[name].fixed or name == "optimizer_options":  # momentum has none
             RunFolder(config).close()
             continue
