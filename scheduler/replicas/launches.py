@@ -91,7 +91,7 @@ class Launcher(ABC):
 
     @property
     def may_refuse_midway(self) -> bool:
-        """True if that may be an input which is not checked before a launch, as fed indices are."""
+        """True if a refused input may be one that is not checked before a launch; fed indices are checked."""
         return self.may_refuse
 
     def connect(self) -> None:  # noqa: B027 - most need nothing

@@ -140,8 +140,9 @@ class ReplicaValues:
     def begin_anew(self, round: int) -> None:
         """Has all replicas begin at a round as new ones do: from the central model, with fresh slots; u = 0.
 
-        For replicas that are apart, of which the central model is whole. Where all step on the mean gradient
-        it is replica 0, and its slots stay. The moving average of z stays, too.
+        For replicas that are some rounds apart, while the central model is whole. Where all step on the mean
+        gradient it is replica 0, and its slots stay. The moving average of z stays, too. Variables that are
+        not trained are combined as they are, so that counts may be ahead of the round.
         """
         values, average = self.central_values(round), [model.average() for model in self._central]
         if not self._has_central(round):
