@@ -31,7 +31,7 @@ def get_global_step(graph: AsGraph | None = None) -> Variable | None:
             f"global step: the collection {GraphKeys.GLOBAL_STEP!r} holds {len(found)} items, "
             "expected one variable"
         )
-    assert_global_step(found[0])
+    _require_step("get_global_step", NAME, found[0])
     step: Variable = found[0]
     return step
 
@@ -39,16 +39,16 @@ def get_global_step(graph: AsGraph | None = None) -> Variable | None:
 @checked
 def assert_global_step(global_step_tensor: Any) -> None:
     """Raises InvalidArgumentError for what is no variable or tensor of a scalar integer."""
-    _require_step("assert_global_step", global_step_tensor)
+    _require_step("assert_global_step", "global_step_tensor", global_step_tensor)
 
 
-def _require_step(call: str, step: Any) -> None:
+def _require_step(call: str, argument: str, step: Any) -> None:
     expected = "a variable or tensor of a scalar integer"
     if not isinstance(step, (Variable, Tensor)):
-        raise refuse(call, "global_step_tensor", expected, step)
+        raise refuse(call, argument, expected, step)
     if not step.dtype.is_integer or step.shape.ndims not in (None, 0):
         raise InvalidArgumentError(
-            f"{call}: expected global_step_tensor to be {expected}, got {step.name}, {step.dtype.name} of "
+            f"{call}: expected {argument} to be {expected}, got {step.name}, {step.dtype.name} of "
             f"shape {step.shape}"
         )
 
@@ -85,5 +85,5 @@ def global_step(sess: Any, global_step_tensor: Any) -> int:
     """
     if not hasattr(sess, "run"):
         raise refuse("global_step", "sess", "a session", sess)
-    _require_step("global_step", global_step_tensor)
+    _require_step("global_step", "global_step_tensor", global_step_tensor)
     return int(sess.run(global_step_tensor))
