@@ -18,7 +18,7 @@ from tests.gpu_rig.cuda_compiler import HostKernel, compile_cuda, compiler_ident
 from tests.gpu_rig.emulated_calls import CURRENT, HANDLES
 from tests.gpu_rig.emulated_events import EmulatedEvents
 from tests.gpu_rig.emulated_memory import MEMORY, host_array
-from tests.gpu_rig.emulated_streams import refused
+from tests.gpu_rig.emulated_streams import in_stream, refused
 
 MOST_PARAMETER_NBYTES = 4096  # of one kernel; CUDA 12.1 allows more from compute capability 7.0 on
 
@@ -59,11 +59,11 @@ class EmulatedCuda(EmulatedEvents):
     def free_pinned(self, address: int) -> None:
         """Frees pinned memory; see `free`.
 
-        The garbage collector may free a closed device's memory within another call; no work uses that memory,
-        and waiting would block the streams that need the call's lock.
+        The garbage collector may free a closed device's memory within another call, or in a stream's work; no
+        work uses that memory, and waiting would block the streams that need the call's lock, or this one.
         """
         self._enter("free_pinned", unsafe=True)
-        if not self._lock._is_owned():  # type: ignore[attr-defined]
+        if not self._lock._is_owned() and not in_stream():  # type: ignore[attr-defined]
             for stream in list(self._streams.values()):
                 stream.drain()
         MEMORY.free(address, self, pinned=True)

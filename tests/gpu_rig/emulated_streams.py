@@ -110,6 +110,15 @@ class Graph:
                     ready.append(other)
 
 
+class _StreamThread(threading.Thread):
+    """Thread of a stream."""
+
+
+def in_stream() -> bool:
+    """True if the caller is the thread of a stream, which must not wait for streams: for its own for ever."""
+    return isinstance(threading.current_thread(), _StreamThread)
+
+
 class WorkerStream:
     """Thread that does work in first-in, first-out order, at its own pace."""
 
@@ -122,7 +131,7 @@ class WorkerStream:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._putting = threading.Lock()
         self._put = self._done = 0  # pieces of work; `_done` is the thread's
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread = _StreamThread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
     def put(self, work: Work) -> None:

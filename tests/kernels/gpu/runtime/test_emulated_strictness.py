@@ -131,3 +131,12 @@ def test_a_librarys_call_needs_its_gpu_to_be_current(bench: GpuBench) -> None:
     assert blas.cublasCreate_v2(ctypes.byref(handle)) == 0
     assert blas.cublasDestroy_v2(handle) == 0
     other.close()
+
+
+def test_a_streams_work_may_drop_memory_of_a_closed_device(bench: GpuBench) -> None:
+    """As the garbage collector does in any thread; the stream would wait for itself."""
+    runtime = bench.runtime
+    pinned = runtime.allocate_pinned(64)
+    runtime.enqueue(bench.stream, "kernel", "drops", lambda: runtime.free_pinned(pinned))
+    runtime.synchronize_stream(bench.stream)
+    assert runtime.counts["free_pinned"] == 1
