@@ -60,7 +60,7 @@ class VocabInfo:
             raise refuse("VocabInfo", "old_vocab_size", "a count, or -1 for all", self.old_vocab_size)
 
     def rows(self) -> Array:
-        """For each row of the variable the row of the checkpoint that it comes from, or -1."""
+        """Rows of the checkpoint from which the rows of the variable come, int64 [rows]; -1 for none."""
         new = _words(self.new_vocab, self.new_vocab_size)
         number_of: dict[bytes, int] = {}
         for number, word in enumerate(_words(self.old_vocab, self.old_vocab_size)):

@@ -134,7 +134,7 @@ def test_a_librarys_call_needs_its_gpu_to_be_current(bench: GpuBench) -> None:
 
 
 def test_a_streams_work_may_drop_memory_of_a_closed_device(bench: GpuBench) -> None:
-    """As the garbage collector does in any thread; the stream would wait for itself."""
+    """The garbage collector drops it in any thread; a stream that waited would wait for itself."""
     runtime = bench.runtime
     pinned = runtime.allocate_pinned(64)
     runtime.enqueue(bench.stream, "kernel", "drops", lambda: runtime.free_pinned(pinned))
