@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ HANDLES = itertools.count(0x7E50_0001)
 EVENTS: dict[int, Event] = {}  # of all runtimes: a stream may wait for another GPU's event
 UNSUPPORTED = "cudaErrorStreamCaptureUnsupported"
 QUERIES = {"is_done", "synchronize_event", "elapsed_ms", "memory_info"}  # forbidden while the thread captures
-COLLECTIONS = 200  # of garbage, until pinned memory counts as left
 CURRENT = threading.local()  # `gpu`: the one that is current in this thread
 
 
@@ -99,15 +96,7 @@ class EmulatedCalls(CudaRuntime):
         self._faults.setdefault(kind, []).append(_Fault(error, after, later))
 
     def check_clean(self) -> None:
-        """Raises AssertionError when streams, events, graphs or memory are left.
-
-        Pinned memory goes with its arrays, which garbage and threads that are ending may hold for a moment.
-        """
-        for _ in range(COLLECTIONS):
-            if not MEMORY.live(self, True):
-                break
-            gc.collect()
-            time.sleep(0.01)
+        """Raises AssertionError when streams, events, graphs or memory are left, or memory was overrun."""
         left = {
             "streams": len(self._streams),
             "events": len(self._events),
@@ -129,6 +118,8 @@ class EmulatedCalls(CudaRuntime):
                 EVENTS.pop(event, None)
             self._events.clear()
         for stream in streams:
+            if stream.capture is not None:
+                stream.capture.leave()
             stream.end()
         for stream in streams:
             stream.join()

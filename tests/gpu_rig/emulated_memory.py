@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import ResourceExhaustedError
+from tests.gpu_rig.garbage import COLLECTOR
 
 POISON = 0xFF
 GUARD = 256
@@ -57,7 +58,7 @@ class Memory:
         """Allocates memory aligned to 256 bytes. limit: of all bytes of the owner's blocks of this kind."""
         if nbytes <= 0:
             raise CudaError(f"allocate: {nbytes} bytes", "cudaErrorInvalidValue")
-        with self._lock:
+        with COLLECTOR, self._lock:
             used = sum(b.nbytes for b in self._blocks.values() if b.owner is owner and b.pinned == pinned)
             if limit is not None and used + nbytes > limit:
                 raise ResourceExhaustedError(
@@ -72,7 +73,7 @@ class Memory:
 
     def free(self, address: int, owner: object, pinned: bool) -> None:
         """Frees a block. Raises CudaError if it is not allocated, or was written outside its bounds."""
-        with self._lock:
+        with COLLECTOR, self._lock:
             block = self._blocks.get(address)
             if block is None or block.pinned != pinned or block.owner is not owner:
                 kind = "pinned" if pinned else "device"
@@ -96,7 +97,7 @@ class Memory:
 
     def block_of(self, address: int) -> Block | None:
         """Block of an address; the address after the last byte counts, for arrays without elements."""
-        with self._lock:
+        with COLLECTOR, self._lock:
             at = bisect.bisect_right(self._starts, address) - 1
             if at < 0:
                 return None
@@ -123,18 +124,18 @@ class Memory:
 
     def damaged(self, owner: object) -> list[Block]:
         """Blocks of an owner whose guards were overwritten."""
-        with self._lock:
+        with COLLECTOR, self._lock:
             mine = [b for b in self._blocks.values() if b.owner is owner]
         return [b for b in mine if b.damaged()]
 
     def live(self, owner: object, pinned: bool) -> list[Block]:
         """Blocks that an owner has not freed."""
-        with self._lock:
+        with COLLECTOR, self._lock:
             return [b for b in self._blocks.values() if b.owner is owner and b.pinned == pinned]
 
     def release(self, owner: object) -> None:
         """Forgets all of an owner's blocks."""
-        with self._lock:
+        with COLLECTOR, self._lock:
             self._blocks = {a: b for a, b in self._blocks.items() if b.owner is not owner}
             self._starts = sorted(self._blocks)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from tensorbow.devices.cuda_runtime import CudaError
+from tests.gpu_rig.garbage import COLLECTOR
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Capture:
     ends: dict[WorkerStream, frozenset[int]] = field(default_factory=dict)  # by stream, its last works
     invalid: str = ""  # why nothing will come of it
 
+    def __post_init__(self) -> None:
+        COLLECTOR.rest()
+
     def add(self, stream: WorkerStream, work: Work) -> None:
         """Records work of a stream."""
         self.before.append(self.ends[stream])
@@ -71,7 +75,7 @@ class Capture:
         self.ends[stream] = self.ends.get(stream, frozenset()) | token.before
 
     def end(self) -> None:
-        """Lets all streams go. Work that the first stream does not follow makes the capture invalid."""
+        """Ends it. Work that the first stream does not follow makes the capture invalid."""
         followed, left = set[int](), [*self.ends[self.origin]]
         while left:
             work = left.pop()
@@ -80,8 +84,13 @@ class Capture:
                 left += self.before[work]
         if len(followed) < len(self.works):
             self.invalid = self.invalid or "work on another stream that the first does not wait for"
+        self.leave()
+
+    def leave(self) -> None:
+        """Lets all streams go, whatever was recorded."""
         for stream in self.ends:
             stream.capture = None
+        COLLECTOR.go_on()
 
 
 class Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -140,3 +141,15 @@ def test_a_streams_work_may_drop_memory_of_a_closed_device(bench: GpuBench) -> N
     runtime.enqueue(bench.stream, "kernel", "drops", lambda: runtime.free_pinned(pinned))
     runtime.synchronize_stream(bench.stream)
     assert runtime.counts["free_pinned"] == 1
+
+
+def test_no_garbage_is_collected_during_a_capture(bench: GpuBench) -> None:
+    """Collected pinned memory of closed devices would be freed in it; also where the capture never ends."""
+    runtime, was_on = bench.runtime, gc.isenabled()
+    runtime.begin_capture(bench.stream)
+    assert not gc.isenabled()
+    runtime.destroy_graph(runtime.end_capture(bench.stream))
+    assert gc.isenabled() is was_on
+    runtime.begin_capture(bench.stream)
+    runtime.close()
+    assert gc.isenabled() is was_on
